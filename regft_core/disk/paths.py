@@ -65,7 +65,6 @@ class FileState(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: int
-    links: int
 
 
 def file_state(path: str) -> FileState | None:
@@ -76,15 +75,8 @@ def file_state(path: str) -> FileState | None:
         return None
     times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
     if stat.S_ISDIR(status.st_mode):
-        return FileState(path, 0, *times, 0)
-    return FileState(path, status.st_size, *times, status.st_nlink) if stat.S_ISREG(status.st_mode) else None
-
-
-def unwritten(before: FileState | None, now: FileState | None) -> bool:
-    """Whether a file was not written between two looks; one more link to it, or one less, changes its ctime alone."""
-    if before is None or now is None or before.links == now.links:
-        return before == now
-    return before._replace(ctime_ns=now.ctime_ns, links=now.links) == now
+        return FileState(path, 0, *times)
+    return FileState(path, status.st_size, *times) if stat.S_ISREG(status.st_mode) else None
 
 
 def settled(state: FileState | None) -> bool:

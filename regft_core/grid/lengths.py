@@ -84,19 +84,18 @@ def fast_tokenizer(source: ModelSource) -> Any:
     From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary. Raises ModelError
     for a file that cannot be read as a tokenizer.
     """
-    path = source.path / "tokenizer.json"
+    path = source.opened() / "tokenizer.json"
     if not path.is_file():
         from regft_core.models.load import load_tokenizer
 
         return load_tokenizer(source).backend_tokenizer
     from tokenizers import Tokenizer
 
-    with source.opened():
-        try:
-            return Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ModelError(
-                "cannot-load",
-                f"model '{source.name}': {path} cannot be read as a tokenizer: {error}\n"
-                "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
-            ) from error
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelError(
+            "cannot-load",
+            f"model '{source.name}': {path} cannot be read as a tokenizer: {error}\n"
+            "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
+        ) from error

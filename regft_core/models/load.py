@@ -30,8 +30,8 @@ NEW_PARAMETERS = "regft_new_parameters"
 
 def load_tokenizer(source: ModelSource) -> Any:
     """Return the fast tokenizer of ``source``; raises as ``read_tokenizer``."""
-    with source.opened() as path:
-        return read_tokenizer(path, f"model '{source.name}' ({path})")
+    path = source.opened()
+    return read_tokenizer(path, f"model '{source.name}' ({path})")
 
 
 def read_tokenizer(directory: Path, where: str) -> Any:
@@ -240,14 +240,14 @@ class _EmbeddingHead(nn.Module):
 def _config(source: ModelSource) -> Any:
     from transformers import AutoConfig
 
-    with source.opened() as path:
-        try:
-            with quiet():
-                return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # each family fails in its own way on values that it has no use for
-            message = f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
-            hint = "save the model again with the installed transformers: model.save_pretrained(directory)"
-            raise ModelError("bad-model-config", f"{message}\n    -> {hint}") from error
+    path = source.opened()
+    try:
+        with quiet():
+            return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # each family fails in its own way on values that it has no use for
+        message = f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
+        hint = "save the model again with the installed transformers: model.save_pretrained(directory)"
+        raise ModelError("bad-model-config", f"{message}\n    -> {hint}") from error
 
 
 def _from_pretrained(
@@ -257,27 +257,27 @@ def _from_pretrained(
     options = {} if pooler else without_pooler(model_class)
     if attention == "sdpa" and not getattr(model_class, "_supports_sdpa", False):
         attention = "eager"
-    with source.opened() as path:
-        try:
-            # Loading draws missing parameters from the global generator; they are drawn again by us.
-            with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
-                model, info = model_class.from_pretrained(
-                    path,
-                    config=config,
-                    dtype=torch.float32,
-                    attn_implementation=attention,
-                    use_safetensors=True,
-                    local_files_only=True,
-                    ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
-                    output_loading_info=True,
-                    **options,
-                )
-        except RegftError:
-            raise
-        except Exception as error:
-            message = f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
-            hint = "copy them again, or save them with model.save_pretrained(directory)"
-            raise ModelError("cannot-load", f"{message}\n    -> {hint}") from error
+    path = source.opened()
+    try:
+        # Loading draws missing parameters from the global generator; they are drawn again by us.
+        with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
+            model, info = model_class.from_pretrained(
+                path,
+                config=config,
+                dtype=torch.float32,
+                attn_implementation=attention,
+                use_safetensors=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
+                output_loading_info=True,
+                **options,
+            )
+    except RegftError:
+        raise
+    except Exception as error:
+        message = f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
+        hint = "copy them again, or save them with model.save_pretrained(directory)"
+        raise ModelError("cannot-load", f"{message}\n    -> {hint}") from error
     return model.eval(), info
 
 

@@ -10,12 +10,11 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.paths import FileState, content_sha256, expand, file_state, unwritten, what_is
+from regft_core.disk.paths import content_sha256, expand, what_is
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.architectures import architecture_of, no_pooling
@@ -33,8 +32,6 @@ from regft_core.models.checkpoint_files import (
 from regft_core.models.fetch import hub_encoder, present_encoder
 from regft_core.schema.encoder import EncoderConfig
 
-#: Name of a file -> what it was when it was looked at.
-States = Mapping[str, FileState | None]
 #: Weights in the layers of an encoder (embeddings take no matrix products), by the word for the size in its name.
 WEIGHTS = {
     **{"xxlarge": 1.36e9, "xlarge": 6.8e8, "large": 3.02e8, "small": 9.5e6, "base": 8.5e7},
@@ -50,7 +47,7 @@ class ModelSource:
     tokenizer's files; both are independent of where the directory lies. ``revision`` is the hub
     commit, None for an alias or a local directory. ``files`` are the names and hashes of all of them.
 
-    Whoever reads the directory does so within ``opened``, so what is loaded is what the hashes say.
+    The directory is read by ``opened`` only, so what is loaded is what the hashes say.
     """
 
     path: Path
@@ -60,38 +57,23 @@ class ModelSource:
     tokenizer_sha256: str
     files: tuple[tuple[str, str], ...]
 
-    @contextmanager
-    def opened(self) -> Iterator[Path]:
-        """The directory, to be read within the block; raises as ``check``, before and after."""
-        before = self.check()
-        yield self.path
-        self.check(before)
+    def opened(self) -> Path:
+        """Return the directory, to be read now: its files are what the hashes say.
 
-    def config(self) -> dict[str, Any]:
-        """The content of config.json; raises ModelError when it cannot be read."""
-        return read_model_json(self.path / "config.json", self.name)
-
-    def check(self, before: States | None = None) -> States:
-        """Compare the directory with the hashes; files that were not written since are not read again.
-
-        Args:
-            before: what an earlier check has returned. A file that was written since may have been another meanwhile,
-                whatever it is now.
-
-        Returns the state of every file.
+        A run compares the hashes once more before it is stored.
 
         Raises:
             InputChanged: a file was replaced, added or removed since.
             ModelError: what is there now is no encoder.
         """
-        states = {name: file_state(str(self.path / name)) for name, _ in self.files}
         known, now = dict(self.files), _read_files(self.path, self.name)
-        changed = {name for name in known.keys() | now.keys() if known.get(name) != now.get(name)}
-        if before is not None:
-            changed |= {name for name, state in before.items() if not unwritten(state, states[name])}
-        if changed:
-            raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(sorted(changed))}")
-        return states
+        if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
+            raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(changed)}")
+        return self.path
+
+    def config(self) -> dict[str, Any]:
+        """The content of config.json; raises ModelError when it cannot be read."""
+        return read_model_json(self.path / "config.json", self.name)
 
 
 def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:

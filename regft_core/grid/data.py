@@ -38,8 +38,8 @@ from regft_core.grid.lengths import (
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
 from regft_core.names import listing
-from regft_core.runs.code import code_of, load
-from regft_core.runs.hashed_code import Scope, scope_of
+from regft_core.runs.code import Scope, code_of, load
+from regft_core.runs.keys import scope_of
 from regft_core.runs.work import dataset_folder, described_task, is_current, seal
 from regft_core.schema.method import Method, other_tasks
 from regft_core.schema.sources import FilesSource

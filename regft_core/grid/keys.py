@@ -25,7 +25,7 @@ from regft_core.runs.analyses import evaluation_inputs, fitting
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_settings
-from regft_core.runs.hashed_code import scope_of
+from regft_core.runs.keys import scope_of
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.project import Job
 from regft_core.runs.run import STAGES, Stage

@@ -14,7 +14,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
-from regft_core.runs.hashed_code import scope_of
+from regft_core.runs.keys import scope_of
 from regft_core.runs.work import described_task
 from regft_core.settings.project import Project
 

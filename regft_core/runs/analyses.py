@@ -26,11 +26,10 @@ from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory,
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
 from regft_core.lazy import np
-from regft_core.runs.code import code_of
+from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.hashed_code import Scope, scope_of
-from regft_core.runs.keys import RUN_FORMAT
+from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.phase import produce
 from regft_core.runs.run_folder import StoredRun

@@ -15,8 +15,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,44 @@ from regft_core.catalogue import LOADED
 from regft_core.disk.canonical import sha256_json, sha256_text
 from regft_core.disk.paths import FileState, content_sha256, file_state, settled
 from regft_core.errors import CodeChanged, ConfigError, Problem
-from regft_core.runs.hashed_code import Scope
+
+#: Modules (with all below them) that change no number, unless they are entries.
+NEVER: Mapping[str, str] = {
+    "regft_core.errors": "texts of refusals, and exit codes",
+    "regft_core.names": "texts",
+    "regft_core.catalogue": "finds files by their names; the file in use is an entry",
+    "regft_core.disk": "writes files whole or not at all; what is read is hashed by content",
+    "regft_core.progress": "draws on the terminal",
+    "regft_core.schema": "refuses configurations; what passes is in the key, resolved",
+    "regft_core.settings": "refuses configurations; what passes is in the key, resolved",
+    "regft_core.hooks.description": "documentation of methods",
+    "regft_core.models.source": "finds encoders, whose bytes are in the key",
+    "regft_core.models.devices": "device and threads are recorded beside a result",
+    "regft_core.models.products": "the library of products is recorded beside a result",
+    "regft_core.runs": "finds inputs and makes the key, which has them by content; what computes is an entry",
+    "regft_core.grid": "schedules runs",
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Modules that count, and those that do not.
+
+    Attributes:
+        entries: modules, or paths of files that are none, which count with all that they import.
+        without: modules that do not, beside ``NEVER``.
+    """
+
+    entries: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    def counts(self, module: str) -> bool:
+        """Whether a module is part of it when something imports it; the version of regft is not."""
+        if module == "regft_core":
+            return False
+        dotted = f"{module}."
+        return module in self.entries or not any(dotted.startswith(f"{name}.") for name in (*NEVER, *self.without))
+
 
 # ------------------------------------------------------------------------------------- one file
 

@@ -12,11 +12,10 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import content_sha256
 from regft_core.progress import ProgressWriter
 from regft_core.runs.analyses import JudgedRun, from_npy, to_npy
-from regft_core.runs.code import code_of
+from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.hashed_code import Scope, scope_of
-from regft_core.runs.keys import RUN_FORMAT
+from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.outputs import reads_text
 from regft_core.schema.method import FINETUNE

@@ -1,25 +1,94 @@
-"""The keys of a job's phases: the hash of everything that determines the result of each.
+"""The keys of a job's phases: the hash of everything that determines the result of each; and the code in each key.
 
 A key is computed in the process that trains, from the code that this process has loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core import metrics
-from regft_core.catalogue import MERGES, METHODS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
+from regft_core.catalogue import KINDS, MERGES, METHODS, METRICS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
+from regft_core.disk.reading import read_json
 from regft_core.hooks.phase_entries import answers_without_encoder
-from regft_core.runs.code import code_of
-from regft_core.runs.hashed_code import ANSWERS, CHECKPOINT_RULE, JUDGING, Scope, scope_of
+from regft_core.models.source import ModelSource
+from regft_core.runs.code import Scope, code_of
 from regft_core.runs.rows import member_rows, member_streams
 from regft_core.schema.method import FINETUNE, Phase
 
 if TYPE_CHECKING:
+    from regft_core.models.architectures import Architecture
     from regft_core.runs.context import Context
+
+# ------------------------------------------------------------------------- the code of each kind of result
+
+StageName = Literal[
+    "dataset", "subsample", "lengths", "training", "merge", "scored_merge", "evaluate", "evaluation", "report"
+]
+
+
+#: What reads labels and groups rows (in keys by content), and what warns of finished predictions.
+READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
+#: What turns texts into token ids, beside the tokenizer's files.
+TOKENS = ("regft_core.data.encode", "regft_core.models.load")
+_SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.predict", JUDGING)
+#: Scores of epochs, to choose one or to show how the score went.
+CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
+#: What gives an earlier phase's answers to the rows of a phase that learns from them.
+ANSWERS = "regft_core.runs.encoder_tensors"
+STAGES: Mapping[StageName, Scope] = {
+    "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
+    "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
+    "lengths": Scope(("regft_core.data.lengths", "regft_core.grid.lengths"), ("regft_core.models", "regft_core.hooks")),
+    # What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
+    "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
+    # The members of a phase become one, by a rule whose file is added: by the tensors alone, or by scores of members.
+    "merge": Scope(("regft_core.training.merges",), ("regft_core",)),
+    "scored_merge": Scope(
+        ("regft_core.training.merges", CHECKPOINT_RULE, *_SCORES),
+        (READING, "regft_core.training"),
+    ),
+    # The weights that training leaves are hashed by content.
+    "evaluate": Scope(
+        ("regft_core.runs.evaluate", "regft_core.runs.finished_model", "regft_core.data.batches", *TOKENS, *_SCORES),
+        (READING, "regft_core.training", "regft_core.data.splits"),
+    ),
+    # One evaluation beyond the scores; its own file is added.
+    "evaluation": Scope(("regft_core.evaluate.evaluated", "regft_core.evaluate.analysis_result", JUDGING)),
+    "report": Scope(("regft_core.report", "regft_core.schema.params")),
+}
+
+
+def scope_of(
+    stage: StageName,
+    own: Iterable[str] = (),
+    *,
+    kinds: Iterable[str] = (),
+    metrics: Iterable[str] = (),
+    source: ModelSource | None = None,
+) -> Scope:
+    """Return the code of a stage with ``own`` entries and the files that no import names.
+
+    Those are kinds of task, metrics and the family of the encoder: the tasks and the configuration name them.
+    """
+    used = {*own, *map(KINDS.entry, kinds), *map(METRICS.entry, metrics)}
+    if source is not None:
+        used.add(family(source).module)
+    return Scope((*STAGES[stage].entries, *sorted(used)), STAGES[stage].without)
+
+
+def family(source: ModelSource) -> Architecture:
+    """Return the encoder's family. Raises ModelError for one that is not known."""
+    from regft_core.models.architectures import architecture_of
+
+    model_type = read_json(source.path / "config.json").get("model_type")
+    return architecture_of(model_type, where=f"model '{source.name}'")
+
+
+# ------------------------------------------------------------------------------------- phases of a job
 
 #: Raised when the meaning of anything in the store changes in a way that no fingerprint shows.
 RUN_FORMAT = 5

@@ -13,9 +13,8 @@ from regft_core.data.encode import vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import InputChanged, PlanOutdated, RunFailed
 from regft_core.names import listing
-from regft_core.runs.code import load
+from regft_core.runs.code import Scope, load
 from regft_core.runs.environment import set_up
-from regft_core.runs.hashed_code import Scope
 from regft_core.runs.run_folder import OpenRun, StoredRun
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import earlier_answers, load_whole, without_encoder
 from regft_core.runs.environment import other_environments
 from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores, validation_score
-from regft_core.runs.hashed_code import family
+from regft_core.runs.keys import family
 from regft_core.runs.made_once import made_once
 from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun

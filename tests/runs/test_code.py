@@ -14,8 +14,7 @@ import pytest
 import regft_core
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs import code
-from regft_core.runs.code import code_of, load
-from regft_core.runs.hashed_code import Scope
+from regft_core.runs.code import Scope, code_of, load
 from tests.errors import raises_code
 
 RUN = '''"""Words."""

@@ -37,7 +37,7 @@ def say():
     from regft_core.runs.project import Job
     from regft_core.runs.project import open_project
     from regft_core.runs.code import code_of
-    from regft_core.runs.hashed_code import scope_of
+    from regft_core.runs.keys import scope_of
     project = open_project(Path.cwd())
     runs = {}
     for name, method in project.methods.items():

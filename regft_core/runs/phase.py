@@ -136,7 +136,7 @@ def _merged(context: Context, phase: Phase, here: dict[str, Any], weights: bool)
     if results[-1]["status"] != "ok":
         failed = f"{member_label(phase.run_name, len(results) - 1)}: {results[-1]['error']}"
         return record | {"status": "failed", "error": failed}, {}
-    tensors = [read(context, phase, need, member)[1] for member in range(phase.repeat.times)]
+    tensors = [_read(context, phase, need, member)[1] for member in range(phase.repeat.times)]
     inputs = cache(partial(phase_inputs, context, phase, 0))
 
     def score(member: Outcome) -> float:
@@ -151,7 +151,7 @@ def _merged(context: Context, phase: Phase, here: dict[str, Any], weights: bool)
     return record | ({"soup": choice} if choice else {}), merged
 
 
-def read(
+def _read(
     context: Context, phase: Phase, need: Need, member: int | None = None
 ) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
     """Return a run of a phase with its tensors, the weights only where ``need`` says so; what is damaged is made again.
@@ -170,7 +170,7 @@ def read(
 def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
     """Return an earlier phase and its tensors as far as they are needed; raises RunFailed when that phase failed."""
     phase = context.phase(name)
-    stored, tensors = read(context, phase, need)
+    stored, tensors = _read(context, phase, need)
     if stored.result["status"] != "ok":
         raise RunFailed(
             "phase-failed",

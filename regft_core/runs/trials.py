@@ -110,10 +110,14 @@ def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | No
 
 def look_up_trial(trial: Job, project: Project) -> Record | None:
     """The record of a trial if all of it is in the store, else None; imports no torch."""
-    try:
-        return try_values(replace(trial, stored_only=True), project)
-    except NotStored:
-        return None
+
+    def look_up() -> Record | None:
+        try:
+            return try_values(replace(trial, stored_only=True), project)
+        except NotStored:
+            return None
+
+    return project.once(("trial", trial.name), look_up)  # each seed of a cell may ask for the trials of all
 
 
 def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:

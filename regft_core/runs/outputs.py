@@ -14,7 +14,6 @@ from regft_core.disk.files import atomic_directory, fill_in
 from regft_core.errors import StoreError
 from regft_core.runs.context import Context
 from regft_core.runs.project import Job, versions
-from regft_core.runs.records import Evaluation, Finding, Manifest, Record, SearchManifest
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.schema.method import Phase
@@ -22,7 +21,6 @@ from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
 from regft_core.settings.run_config import run_config
 
-MODELS: dict[str, type[Record]] = {"search": SearchManifest, "finetune": Manifest, "evaluate": Evaluation}
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
 WEIGHTS = "weights"
 #: Of the files with a row for each step of each seed.
@@ -93,14 +91,14 @@ def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any
         settings = manifest_head(context) | {"config": run_config(context.project, cell), "versions": versions()}
     elif stage == "evaluate":
         settings = {"primary": context.task["primary"]}
-    write_folder(Work(context.root).folder(stage, cell), MODELS[stage], settings, records, keys)
+    write_folder(Work(context.root).folder(stage, cell), settings, records, keys)
 
 
-def write_folder(target: Path, model: type[Record], settings: Plain, records: Sequence[Plain], keys: Any) -> None:
+def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
     """Write the folder of a stage, which appears as a whole or not at all.
 
     Args:
-        model: of ``settings`` with the runs: one of ``MODELS``.
+        settings: beside the runs; ``primary``, the metric, in that of the evaluation.
         records: of ``RunRecord``, from training with ``curve`` ([phase, step, epoch, loss, learning rate, gradient
             norm]) and ``diagnostics`` ([phase, step, name, value]), from the evaluation with ``predictions`` (set ->
             lines) and ``evaluations`` (name -> what is in ``FindingRecord`` and ``Finding``).
@@ -108,13 +106,14 @@ def write_folder(target: Path, model: type[Record], settings: Plain, records: Se
     """
     runs = [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
     with atomic_directory(target) as folder:
-        _fill_in(folder / (RESULT if model is Evaluation else MANIFEST), model, {**settings, "runs": runs})
-        if model is not Evaluation:
+        evaluated = "primary" in settings
+        fill_in(folder / (RESULT if evaluated else MANIFEST), json_text({**settings, "runs": runs}).encode())
+        if not evaluated:
             for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, LOGGED_COLUMNS, "diagnostics")):
                 rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
                 fill_in(folder / file, _csv(columns, rows))
         for name, content in _findings(records).items():
-            _fill_in(folder / "evaluations" / f"{name}.json", Finding, content)
+            fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())
         for record in records:
             for name, text in record.get("predictions", {}).items():
                 fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
@@ -143,12 +142,6 @@ def reads_encoder(context: Context) -> bool:
 def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
     return all(entry.declares.reads != "nothing" for entry in context.acting(context.phase("finetune")))
-
-
-def _fill_in(path: Path, model: type[Record], content: Plain) -> None:
-    """Write a new file of a record as it was given; one that could not be read again is a mistake in the caller."""
-    model.model_validate(content, extra="forbid")
-    fill_in(path, json_text(content).encode())
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:

@@ -1,8 +1,7 @@
 """The records in ``work/``, as they are written and as they are read.
 
 A field with a default is missing where the stage has nothing to say there.
-Files are read leniently (a field that nobody here knows is ignored) and written strictly (it is an error), so
-whatever is written can be read.
+A field that nobody here knows is ignored when a file is read.
 """
 
 from __future__ import annotations

@@ -219,7 +219,13 @@ def with_more_rows(
 
 
 def split_rows(
-    count: int, share: float, seed: int, phase: str, index: int, groups: Sequence[str] | None = None
+    count: int,
+    share: float,
+    seed: int,
+    phase: str,
+    index: int,
+    groups: Sequence[str] | None = None,
+    setting: str = "data.split",
 ) -> tuple[list[int], list[int]]:
     """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
 
@@ -246,8 +252,7 @@ def split_rows(
     if cut == 0:
         raise DataError(
             "no-rows-left",
-            f"phase '{phase}': data.split {share} of {count} rows leaves none to train on"
-            "\n    -> raise data.split, or take more rows",
+            f"phase '{phase}': {setting} leaves none of {count} rows to train on\n    -> change it, or take more rows",
         )
     return sorted(order[:cut]), sorted(order[cut:])
 
@@ -272,15 +277,9 @@ def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tu
     train, validation = member_rows(phase, member, data, seed)
     if phase.training.checkpoint != "best_on_split":
         return train, validation, []
-    share = phase.training.checkpoint_share
-    if int((1.0 - share) * len(train)) == 0:
-        raise DataError(
-            "no-rows-left",
-            f"phase '{phase.name}': training.checkpoint_share {share} of {len(train)} rows leaves none to train on"
-            "\n    -> lower it, or take more rows",
-        )
     groups = None if data.groups is None else [data.groups[row] for row in train]
-    training, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.run_name}/checkpoint", 0, groups)
+    share, draw_name = 1.0 - phase.training.checkpoint_share, f"{phase.run_name}/checkpoint"
+    training, judging = split_rows(len(train), share, seed, draw_name, 0, groups, "training.checkpoint_share")
     return [train[index] for index in training], validation, [train[index] for index in judging]
 
 

@@ -25,6 +25,7 @@ from regft_core.runs.project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
 from regft_core.settings.files import METHODS, ships
+from tests.promises.kit import change, edit
 from tests.tiny import tiny_model_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -76,14 +77,6 @@ def refresh(root: Path) -> None:
         write_json(lengths_file(root, task), measure_task(project, task))
 
 
-def change(root: Path, **changes: Any) -> None:
-    """Change values of ``params.yaml``: sections are merged, lists replaced."""
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    for key, value in changes.items():
-        params[key] = {**params.get(key, {}), **value} if isinstance(value, dict) else value
-    (root / "params.yaml").write_text(yaml.dump(params))
-
-
 def write_method(root: Path, name: str, **content: Any) -> None:
     """Write ``pipelines/methods/<name>.yaml`` and list it."""
     path = root / "pipelines" / "methods" / f"{name}.yaml"
@@ -92,13 +85,6 @@ def write_method(root: Path, name: str, **content: Any) -> None:
     listed = yaml.safe_load((root / "params.yaml").read_text())["methods"]
     if name not in listed:
         change(root, methods=[*listed, name])
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    """Replace text in a file that must hold it."""
-    text = path.read_text()
-    assert old in text, (path, old)
-    path.write_text(text.replace(old, new))
 
 
 def edit_method(root: Path, name: str, old: str, new: str) -> None:

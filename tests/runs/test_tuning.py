@@ -232,7 +232,8 @@ def records(scores: dict[tuple[int, int], float | None]) -> list[dict[str, Any]]
     ],
 )
 def test_the_choice(scores: dict[tuple[int, int], float | None], per: Any, metric: str, chosen: list[int]) -> None:
-    tuning = TuningConfig(per=per, values={"training.epochs": [1, 2]})
+    selection: Any = "split" if per == "seed" else "dev_as_published"
+    tuning = TuningConfig(selection=selection, values={"training.epochs": [1, 2]})
     for seed, expected in enumerate(chosen):
         own = {of: score for of, score in scores.items() if per == "cell" or of[0] == seed}
         assert choose(records(own), tuning, metric, seed)["chosen"] == expected

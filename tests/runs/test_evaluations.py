@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ import pytest
 import yaml
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.data.examples import read_jsonl
 from regft_core.errors import ConfigError
 from regft_core.grid.compute import compute_only
 from regft_core.report import Inputs, write_report
@@ -22,7 +20,7 @@ from regft_core.runs import training_run
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
 from tests.errors import raises_code
-from tests.runs.conftest import SIZE, TASK, change, edit, refresh, runs
+from tests.runs.conftest import SIZE, TASK, change, edit, runs
 
 TOY = '''\
 """How long the texts are that a run gets right."""
@@ -184,50 +182,3 @@ def test_an_evaluation_that_raises_costs_its_own_panel(
     report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert [text for text in report.warnings if "Evaluation toy failed" in text]
     assert fine["scalars"]["dev"]
-
-
-# --------------------------------------------------------------------------------- sets in other words
-
-
-#: The task has negative, positive; the set says it in other words and in the other order.
-WORDS = {"negative": "bad", "positive": "good"}
-
-
-def test_a_set_in_other_words_and_another_order_is_judged_like_the_same_rows_in_ours(project: Path) -> None:
-    change(
-        project,
-        methods=["vanilla"],
-        grid={"seeds": [0]},
-        training={"epochs": 4, "learning_rate": 3e-3},
-    )
-    path = project / "pipelines" / "tasks" / f"{TASK}.yaml"
-    declared = yaml.safe_load(path.read_text())
-    own = tuple(declared["labels"])
-    (project / "data" / "words").mkdir()
-    with open(project / "data" / "words" / "dev.csv", "w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["text", "label"])
-        for row in read_jsonl(project / "work" / "datasets" / TASK / "ood" / "reversed.jsonl"):
-            rows.writerow([row.text, WORDS[own[int(row.label)]]])
-    declared["ood"]["words"] = {
-        "source": {"kind": "files"},
-        "split": "words/dev.csv",
-        "columns": {"text": "text", "label": "label"},
-        "labels": ["good", "bad"],
-        "label_map": WORDS,
-    }
-    path.write_text(yaml.dump(declared, sort_keys=False))
-    refresh(project)
-    train(project, "vanilla")
-    (record,) = judge(project, "vanilla")
-    assert record["sets"]["words"]["metrics"] == record["sets"]["reversed"]["metrics"]
-    assert 0 < record["sets"]["words"]["metrics"]["accuracy"] < 1
-    assert record["sets"]["words"]["majority"] == record["sets"]["reversed"]["majority"]
-    folder = project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "predictions" / "seed-0"
-    ours, theirs = (
-        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("reversed", "words")
-    )
-    assert [(1 - row["label"], 1 - row["prediction"], row["scores"][::-1]) for row in theirs] == [
-        (row["label"], row["prediction"], row["scores"]) for row in ours
-    ]

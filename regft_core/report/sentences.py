@@ -152,13 +152,12 @@ def taken(
     yield f"On {block.title}, take {pick.method}: {mean}."
     bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
     basis = f", by {some(list(config.decide_by))}" if config.decide_by not in (None, (), ("dev",)) else ""
-    basis += " of a model of all rows" if share < 1 else ""
-    lucky = ""
+    trained, lucky = " of the model of all rows" if share < 1 else "", ""
     if len(choices) > 1:
         best = number(100 * pick.belief.best, 0)
         lucky = f": the best of several is usually a little lucky. With a probability of {best}% it is the best of "
         lucky += str(len(choices))
-    yield f"Expect {score(pick.belief.expected, metric)}{bounds} on new data{basis}{lucky}."
+    yield f"Expect {score(pick.belief.expected, metric)}{bounds}{trained} on new data{basis}{lucky}."
     if pick.score.n == 1:
         yield (
             f"One seed shows no spread; a standard deviation of about {number(USUAL_SPREAD, 1)} points is assumed. "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from regft_core.data import lengths
@@ -108,14 +110,19 @@ def _data(block: BlockData) -> Iterator[str]:
             )
     if leaks := leak_warning(block.task, block.described.model_dump()):
         yield leaks
-    for seed, entry in block.subsample.seeds.items():
-        if absent := [label for label, count in (entry.label_counts or {}).items() if count == 0]:
-            yield f"{block.name}, seed {seed}: the training rows have no example of {listed(absent)}."
+    counts = [entry.label_counts or {} for entry in block.subsample.seeds.values()]
+    if absent := Counter(label for one in counts for label, count in one.items() if count == 0):
+        lacking = [f"{label} ({plural(seeds, 'seed')})" for label, seeds in absent.items()]
+        yield f"{block.name}: training rows of some seeds have no example of {listed(lacking)}."
 
 
 def _runs(block: BlockData) -> Iterator[str]:
+    degraded: dict[str, dict[str, str]] = {}  # methods and runs whose notes differ in numbers alone share a warning
+    for method, text in ((cell.method, text) for cell in block.cells.values() for text in cell.degraded):
+        degraded.setdefault(re.sub(r"^\w+: |\d+", "#", text), {}).setdefault(method, text)
+    for methods in degraded.values():
+        yield f"{listed(list(methods))} on {block.name} ran degraded: {next(iter(methods.values()))}"
     for cell in block.cells.values():
-        yield from (f"{cell.method} on {block.name} ran degraded: {text}" for text in cell.degraded)
         for name in block.described.sets:
             seeds = {run.seed: text for run in cell.runs if name in run.sets and (text := run.sets[name].warning)}
             if seeds:  # the text of the first of them: others may differ by their numbers

@@ -118,8 +118,8 @@ def _data(block: BlockData) -> Iterator[str]:
 
 def _runs(block: BlockData) -> Iterator[str]:
     degraded: dict[str, dict[str, str]] = {}  # methods and runs whose notes differ in numbers alone share a warning
-    for method, text in ((cell.method, text) for cell in block.cells.values() for text in cell.degraded):
-        degraded.setdefault(re.sub(r"^\w+: |\d+", "#", text), {}).setdefault(method, text)
+    for method, note in ((cell.method, text) for cell in block.cells.values() for text in cell.degraded):
+        degraded.setdefault(re.sub(r"^\w+: |\d+", "#", note), {}).setdefault(method, note)
     for methods in degraded.values():
         yield f"{listed(list(methods))} on {block.name} ran degraded: {next(iter(methods.values()))}"
     for cell in block.cells.values():

@@ -90,27 +90,21 @@ def sections(blocks: Sequence[Block], confidence: float, reference: str) -> tupl
     """One section per evaluation that any method has."""
     sections = []
     for name in sorted({name for block in blocks for cell in block.cells.values() for name in cell.evaluations}):
+        having = [
+            (block, {r.method: r.evaluations[name] for r in block.rows if name in r.evaluations}) for block in blocks
+        ]
+        first = next(finding for _, own in having for finding in own.values())
         try:
-            sections.append(_section(name, blocks, confidence, reference))
+            found = tuple(_found(block, own, confidence, reference) for block, own in having if own)
+            sections.append(EvaluationSection(name, first.description, first.options, found))
         except Exception as error:  # a plug-in may leave anything: it costs its own panel
             log.warning("evaluation %s cannot be shown", name, exc_info=True)
             sections.append(EvaluationSection(name, failed=f"{type(error).__name__}: {error}"))
     return tuple(sections)
 
 
-def _section(name: str, blocks: Sequence[Block], confidence: float, reference: str) -> EvaluationSection:
-    files: list[Finding] = []
-    found: list[Found] = []
-    for block in blocks:
-        own = {row.method: row.evaluations[name] for row in block.rows if name in row.evaluations}
-        files += own.values()
-        if own:
-            found.append(_found(block, {method: file.runs for method, file in own.items()}, confidence, reference))
-    first = files[0]
-    return EvaluationSection(name, first.description, first.options, tuple(found))
-
-
-def _found(block: Block, runs: Mapping[str, Sequence[FindingRecord]], confidence: float, reference: str) -> Found:
+def _found(block: Block, findings: Mapping[str, Finding], confidence: float, reference: str) -> Found:
+    runs = {method: finding.runs for method, finding in findings.items()}
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
     scalars, tables = (_by_place(runs, part, sets) for part in ("scalars", "tables"))
     limits = {name: bounds for run in records for name, bounds in run.ranges.items()}

@@ -1,4 +1,4 @@
-"""Facts beside the scores: data, token lengths, tuning, and costs next to plain fine-tuning."""
+"""Facts beside the scores: data, tuning, and costs next to plain fine-tuning."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from regft_core.data import lengths
 from regft_core.data.splits import split_line
@@ -54,16 +55,13 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
 
 
 def _draws(block: BlockData) -> dict[str, Any]:
-    entries = list(block.subsample.seeds.values())
-    counts = [entry.label_counts or {} for entry in entries]
-    labels = {label: [count[label] for count in counts] for label in (counts[0] if counts else ())}
-    overlap = {name: max(e.duplicates_with[name] for e in entries) for name in entries[0].duplicates_with}
+    """Rows of each draw by label (fewest and most over seeds), and how many have the text of a row of a set."""
+    frame = pd.DataFrame([draw.label_counts or {} for draw in block.subsample.seeds.values()])
+    overlap = pd.DataFrame([draw.duplicates_with for draw in block.subsample.seeds.values()]).max()
     return {
-        "size": block.size,
-        "n": block.subsample.n,
-        "stratified": block.subsample.stratified,
-        "labels": {label: (min(values), max(values)) for label, values in labels.items()},
-        "overlap": {name: count for name, count in overlap.items() if count},
+        **{"size": block.size, "n": block.subsample.n, "stratified": block.subsample.stratified},
+        "labels": {label: (int(frame[label].min()), int(frame[label].max())) for label in frame},
+        "overlap": {name: int(count) for name, count in overlap.items() if count},
     }
 
 
@@ -102,34 +100,6 @@ def distinct(values: Iterable[Any]) -> list[Any]:
         if value and value not in seen:
             seen.append(value)
     return seen
-
-
-# -------------------------------------------------------------------------------------- token lengths
-
-
-def lengths_by_task(blocks: Sequence[BlockData]) -> dict[str, tuple[Mapping[str, Any], list[str]]]:
-    """Task -> its lengths, and how the methods of all its blocks read pairs."""
-    found: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
-    for block in blocks:
-        modes = found[block.task][1] if block.task in found else []
-        found[block.task] = (block.lengths, list(dict.fromkeys([*modes, *block.modes])))
-    return found
-
-
-def truncated(blocks: Sequence[BlockData]) -> dict[str, str]:
-    """Task -> a sentence: the share of cut rows of the training split and of the worst evaluation set."""
-    texts = {}
-    for task, (found, modes) in lengths_by_task(blocks).items():
-        sets = {name: lengths.in_use(measured, modes) for name, measured in lengths.in_order(found["sets"]).items()}
-        train = max(sets["train"].values(), key=lambda reading: reading["cut"])
-        cut = {name: max(reading["cut"] for reading in readings.values()) for name, readings in sets.items()}
-        worst = max((name for name in cut if name != "train"), key=lambda name: cut[name])
-        texts[task] = (
-            f"{task}: {lengths.setting(found)} cuts {lengths.share(train['cut'])} of the training rows "
-            f"(median {train['median']} tokens, 95% have at most {train['p95']}, longest {train['longest']}) "
-            f"and {lengths.share(cut[worst])} of {worst}."
-        )
-    return texts
 
 
 # --------------------------------------------------------------------------------------------- tuning

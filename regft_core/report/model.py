@@ -226,8 +226,7 @@ class Report:
     mark: str = ""
     #: Declared out-of-distribution sets that are not evaluated on, in sentences.
     left_out: tuple[str, ...] = ()
-    #: Task -> how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
-    truncated: Mapping[str, str] = field(default_factory=dict)
+    #: Task -> where ``max_length`` cuts a tenth of the rows and more; among the warnings, too.
     cut_warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()

@@ -39,7 +39,6 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     if folded:
         others = ", ".join(block.title for block in report.blocks if block.name in folded)
         yield Text(f"Smaller sizes are in reports/report.html: {others}.")
-    yield from (Text(text, style="dim") for task, text in report.truncated.items() if not report.cut_warnings[task])
     yield from (Text(text, style="yellow") for text in report.left_out)
     yield from (Text(more_rows_sentence(found)) for found in report.more_rows if found.taken)
     if report.warnings:

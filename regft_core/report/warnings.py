@@ -11,7 +11,7 @@ from regft_core.data.leaks import leak_warning
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.report.evaluations import EvaluationSection
-from regft_core.report.facts import TunedArm, lengths_by_task
+from regft_core.report.facts import TunedArm
 from regft_core.report.formatting import listed
 from regft_core.report.model import Block
 from regft_core.report.read_grid import BlockData, Inputs
@@ -64,7 +64,10 @@ def left_out(inputs: Inputs) -> tuple[str, ...]:
 
 def truncation(blocks: Sequence[BlockData]) -> dict[str, list[str]]:
     """Task -> sets that lost more than a tenth of their rows' ends, with the value to set."""
-    return {task: list(lengths.warnings(task, *found)) for task, found in lengths_by_task(blocks).items()}
+    modes: dict[str, list[str]] = {}  # of reading pairs, of the methods of all blocks of a task
+    for block in blocks:
+        modes.setdefault(block.task, []).extend(block.modes)
+    return {b.task: lengths.warnings(b.task, b.lengths, dict.fromkeys(modes[b.task])) for b in blocks}
 
 
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:

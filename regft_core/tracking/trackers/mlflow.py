@@ -127,7 +127,7 @@ class Tracker:
         self.runs: dict[str, Run] = {}
         self.seen: set[str] = set()
         self.created = 0
-        self._unfinished: dict[str, str] = {}
+        self._unfinished: dict[str, Run] = {}
         token: str | None = None
         while token != "":
             page = self.client.search_runs([self.experiment], "", ViewType.ALL, 5000, page_token=token)
@@ -139,7 +139,7 @@ class Tracker:
         if (identity := run.data.tags.get(IDENTITY)) is None:
             return
         if run.info.status == "RUNNING":
-            self._unfinished[identity] = run.info.run_id  # a killed sync left it
+            self._unfinished[identity] = run  # a killed sync left it
         else:
             self.runs[identity] = run
 
@@ -147,11 +147,12 @@ class Tracker:
         """Make again what a deleted database had: every run whose record is among the artifacts."""
         records = {path.parents[1].name: read_json(path, dict) for path in self.artifacts.glob(f"*/artifacts/{RECORD}")}
         kinds, known = ("report", "cell", "run", "phase"), {run.info.run_id for run in self.runs.values()}
+        unfinished = {run.info.run_id for run in self._unfinished.values()}
         ids: dict[str, str] = {}
         lost = [(name, record) for name, record in records.items() if name not in known]
         for name, record in sorted(lost, key=lambda one: kinds.index(one[1]["tags"][KIND])):  # parents first
             run_id = name
-            if name not in self._unfinished.values():
+            if name not in unfinished:
                 if (parent := record["tags"].get(PARENT)) is not None:
                     record["tags"][PARENT] = ids.get(parent, parent)
                 run_id = ids[name] = self._new(record["name"], record["start"], record["tags"])
@@ -196,7 +197,8 @@ class Tracker:
         """Log an entry as a new run, or as that which a killed sync left; return its id."""
         about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
-        run_id = self._unfinished.get(entry.identity) or self._new(entry.name, entry.start, tags)
+        killed = self._unfinished.get(entry.identity)
+        run_id = str(killed.info.run_id) if killed else self._new(entry.name, entry.start, tags)
         files = entry.artifacts()
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
@@ -224,7 +226,7 @@ class Tracker:
     def retire(self) -> int:
         """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
         others = [run for run in self.runs.values() if run.info.run_id not in self.seen]
-        for run in others:
+        for run in (*others, *(run for run in self._unfinished.values() if run.info.run_id not in self.seen)):
             if "current" in run.data.tags and run.info.lifecycle_stage == "active":
                 self.client.delete_tag(run.info.run_id, "current")
         return len(others)

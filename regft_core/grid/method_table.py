@@ -19,9 +19,8 @@ from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
-from regft_core.schema.method import Method
+from regft_core.schema.method import Method, incomparable, method_factor
 from regft_core.settings.files import METHODS, names
-from regft_core.settings.passes import incomparable, method_factor
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import Setting, settings
 

@@ -33,11 +33,10 @@ from regft_core.runs.rows import (
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.method import Phase
+from regft_core.schema.method import Phase, optimiser_steps
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.files import store_path
-from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.project import Project
 
 if TYPE_CHECKING:

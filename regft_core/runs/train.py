@@ -10,9 +10,8 @@ from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.phase import merged_record, produce
 from regft_core.runs.rows import run_rows
-from regft_core.schema.method import FINETUNE, Phase
+from regft_core.schema.method import FINETUNE, Phase, epoch_steps
 from regft_core.settings.cost import sized_cost
-from regft_core.settings.passes import epoch_steps
 
 
 def search(context: Context) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
 def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
     """Return the declared passes of all phases relative to plain fine-tuning under the shared protocol.
 
-    A forward counts 1 and a backward 2 (``settings/passes.py``). None where nothing tells the size of an encoder.
+    A forward counts 1 and a backward 2 (``schema/method.py``). None where nothing tells the size of an encoder.
 
     Args:
         steps: phase -> steps that it took, all members together.

@@ -10,7 +10,7 @@ from typing import Any
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.schema.method import Method, Registry, is_name
+from regft_core.schema.method import Method, Registry, incomparable, is_name, method_factor
 from regft_core.schema.methods import MethodConfig, paths
 from regft_core.schema.params import Params
 from regft_core.schema.training import TrainingConfig
@@ -19,7 +19,6 @@ from regft_core.settings.difference import settings_of
 from regft_core.settings.document import Document, KeyPath, leaves
 from regft_core.settings.files import METHODS, find, missing, read
 from regft_core.settings.layers import lay
-from regft_core.settings.passes import incomparable, method_factor
 from regft_core.settings.phases import SharedFor, build_phases
 from regft_core.settings.small import in_small
 from regft_core.settings.validate import validate

@@ -15,10 +15,9 @@ from typing import Any
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.names import aligned, duration
-from regft_core.schema.method import Method, Phase, Registry
+from regft_core.schema.method import Method, Phase, Registry, optimiser_steps, phase_cost
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell, cells
-from regft_core.settings.passes import optimiser_steps, phase_cost
 from regft_core.settings.project import Project
 
 #: Hub id and configuration of a public set -> labelled training rows as its own page says: nothing that is computed or

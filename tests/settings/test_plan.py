@@ -8,10 +8,9 @@ import pytest
 
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
-from regft_core.schema.method import Cost
+from regft_core.schema.method import Cost, optimiser_steps
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import plan_rows, table
-from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import PARAMS, Plain
 

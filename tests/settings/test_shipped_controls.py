@@ -12,10 +12,9 @@ import yaml
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
-from regft_core.schema.method import Method
+from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.difference import differences, takes_away, undeclared
 from regft_core.settings.files import names_in
-from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.project import Project
 from tests.small_project import preset
 

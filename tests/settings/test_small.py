@@ -13,9 +13,9 @@ from regft_core.grid.data import prepare
 from regft_core.grid.fetch import require_named_sets
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import optimiser_steps
 from regft_core.settings import small
 from regft_core.settings.grid import Cell
-from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.run_config import lay_out_config, run_config
 from regft_core.settings.small import lay_out_small
 from tests.errors import raises_code

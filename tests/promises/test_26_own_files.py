@@ -23,9 +23,9 @@ def score(gold, predicted, positive):
 FAMILY = """
 from dataclasses import replace
 
-from regft_core.models.families.bert import FAMILY as BERT
+from regft_core.models.families import SHIPPED
 
-FAMILY = replace(BERT, name="ernie")
+FAMILY = replace(SHIPPED["bert"].FAMILY, name="ernie")
 """
 EXECUTOR = """
 from regft_core.grid.executors.serial import run

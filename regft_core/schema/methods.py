@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from regft_core.catalogue import MERGES
 from regft_core.schema import (
@@ -22,30 +21,11 @@ from regft_core.schema import (
 )
 from regft_core.schema.encoder import MethodModel, PhaseModel
 
-SOURCE_KINDS = ("paper", "code", "ours")
 #: The parts of a method's file that hold settings.
 SECTIONS = ("model", "regularisers", "training", "phases")
-#: ``owner/repository path:line``, and what to know of it behind a semicolon.
-_CODE = re.compile(r"code: [\w.-]+/[\w.-]+ [^\s:]+:\d+(-\d+)?(; \S.*)?")
-_WORDS = re.compile(r"(paper|ours): \S.*")
-
-
-def source_problem(text: str) -> str:
-    """Return what is wrong with a source's text; empty when nothing is."""
-    if _WORDS.fullmatch(text) or _CODE.fullmatch(text):
-        return ""
-    if text.startswith("code:"):
-        return "released code is cited as 'code: owner/repository path:line', with notes behind '; '"
-    return "begins with none of 'paper: ' (section or table), 'code: ' (owner/repository path:line), 'ours: ' (reason)"
-
-
-def _check(text: str) -> str:
-    if wrong := source_problem(text):
-        raise ValueError(wrong)
-    return text
-
-
-Source = Annotated[str, AfterValidator(_check)]
+#: A source: ``paper: section or table``, ``ours: reason``, or ``code: owner/repository path:line; notes``.
+SOURCE = r"^((paper|ours): \S.*|code: [\w.-]+/[\w.-]+ [^\s:]+:\d+(-\d+)?(; \S.*)?)$"
+Source = Annotated[str, Field(pattern=SOURCE)]
 
 
 def paths(data: Mapping[str, Any]) -> list[str]:

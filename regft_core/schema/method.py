@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from regft_core.schema import NAME_PATTERN
 from regft_core.schema.encoder import EncoderConfig
@@ -206,14 +206,6 @@ class Method:
         if phase is not None:
             changes |= ({"revision": None} if "name" in phase.model else {}) | dict(phase.model)
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})
-
-    def encoder_problem(self, shared: EncoderConfig, phase: Phase | None = None) -> str:
-        """Why what the method (or a phase) changes does not go with the ``shared`` section; empty when it does."""
-        try:
-            self.encoder(shared, phase)
-        except ValidationError as error:
-            return "; ".join(str(item.get("ctx", {}).get("error", item["msg"])) for item in error.errors())
-        return ""
 
     def phase(self, name: str) -> Phase:
         """The phase of a name that the method has."""

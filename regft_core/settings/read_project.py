@@ -16,10 +16,9 @@ from regft_core.schema.params import Params
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.checks.methods import (
     check_compositions,
-    check_encoder,
+    check_encoders,
     check_layers,
     check_lent,
-    check_phase_encoders,
     check_tuning,
 )
 from regft_core.settings.checks.params import (
@@ -112,10 +111,9 @@ def load_project(
         reader.note(problems)
     for name, method in methods.items():
         place = reader.documents[method_file(name)]
-        reader.note(check_encoder(method, place, params.model))
         for task in grid:
             on_this, file = changed.get((name, task), method), builder.document(name, task) or place
-            reader.note(check_phase_encoders(root, on_this, file, shared_on(task)))
+            reader.note(check_encoders(root, on_this, file, shared_on(task)))
         if check_composition:
             # Where a task changes the method, its trials are laid over that: they are other methods than these.
             tried = {

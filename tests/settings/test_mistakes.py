@@ -146,7 +146,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (NOISE, "", "training: {}", 4, "duplicate-key"),
     (NOISE, "", 'sources: {regularisers.noise.scal: "ours: a guess"}', 4, "unknown-source"),
     (NOISE, "", 'sources: {regularisers.noise.scale: "code: a/b train.py"}', 4, "invalid-value"),
-    (NOISE, "", "model: {pairs: separately}", 4, "model-conflict"),
+    (NOISE, "", "model: {pairs: separately}", 4, "inconsistent"),
     (MASK, "search: {", "serch: {", 4, "phase-not-before"),
     (MASK, "  finetune:", "  finetun:", 1, "inconsistent"),
     (MASK, "phases:", "training: {}\nphases:", 1, "inconsistent"),

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import compose
 from regft_core.names import listing, suggestion
@@ -83,22 +85,17 @@ def check_lent(params: Params, methods: Mapping[str, Method], documents: Mapping
                 yield problem("lent-tuned", at, message, hint)
 
 
-def check_encoder(method: Method, document: Document, shared: EncoderConfig) -> Iterator[Problem]:
-    """Yield what in a method's own ``model`` does not go with the ``shared`` section ``model``."""
-    if problem := method.encoder_problem(shared):
-        at: KeyPath = ("model", "pairs") if "pairs" in method.config.model else ("model",)
-        message = f"with the shared section 'model' of params.yaml: {problem}"
-        yield document.problem("model-conflict", at, message, "change it here or there")
-
-
-def check_phase_encoders(root: Path, method: Method, document: Document, shared: Document) -> Iterator[Found]:
-    """Yield problems and warnings of the encoders that phases name in a method's ``document``.
+def check_encoders(root: Path, method: Method, document: Document, shared: Document) -> Iterator[Found]:
+    """Yield problems and warnings of how a method in ``document`` reads the encoder, and of those that its phases name.
 
     ``shared``: ``params.yaml`` as the task changes it.
     """
+    own = lay(shared, document, ("model",), "model")
+    if method.config.model:
+        yield from validate(EncoderConfig, own, ("model",))[1]
     for phase in method.phases:
         if phase.model and phase.lent is None:
-            laid = lay(lay(shared, document, ("model",), "model"), document, ("phases", phase.name, "model"), "model")
+            laid = lay(own, document, ("phases", phase.name, "model"), "model")
             model, wrong = validate(EncoderConfig, laid, ("model",))
             yield from wrong if model is None else check_model(root, model, laid)
 
@@ -136,8 +133,12 @@ def composition_errors(
 ) -> list[str]:
     """Return the errors of one method on one task; ``tasks`` holds those that phases name."""
     training, encoder = sections
-    # An encoder that the method cannot take is a problem of its own.
-    model = None if any(method.encoder_problem(encoder, phase) for phase in method.phases) else encoder
+    model: EncoderConfig | None = encoder
+    try:
+        for phase in method.phases:
+            method.encoder(encoder, phase)
+    except ValidationError:  # an encoder that the method cannot take is a problem of its own
+        model = None
     registry: Mapping[str, Any] = builder.registry
     tf32 = builder.settings.execution.tf32
     return compose.check_method(registry, method, training, task, model, tasks, tf32=tf32)

@@ -26,11 +26,9 @@ def count(frame: FrameType, event: str, _: Any) -> None:
 
 
 def main() -> None:
-    command, *options = sys.argv[1:]
-    sys.argv = [command, *options]
     sys.setprofile(count)
     try:
-        runpy.run_module(f"regft_core.stages.{command}", run_name="__main__")
+        runpy.run_module("regft_core", run_name="__main__")
     except SystemExit as end:
         print(f"exit code {end.code or 0}")
     finally:

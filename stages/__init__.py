@@ -1,4 +1,4 @@
-"""Thin entry points, one per DVC stage; all logic is in ``regft_core``."""
+"""Thin entry points, a function for each command and each DVC stage; all logic is in ``regft_core``."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from regft_core.runs.project import open_project
 from regft_core.settings.files import LEADERBOARD, store_path
 from regft_core.settings.grid import cells
 
-from .common import COLUMNS, command, flag, start
+from .common import COLUMNS, command, flag
 from .run import PRINTED
 
 #: Of a log that is no terminal.
@@ -72,7 +72,3 @@ def _failed(failures: dict[str, str]) -> RunFailed:
     lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
     text = f"{plural(len(failures), 'cell')} without a result:"
     return RunFailed("cells-failed", "\n".join([text, *lines, "  -> mend the cause and run `dvc repro` again"]))
-
-
-if __name__ == "__main__":
-    start("report")

@@ -17,8 +17,8 @@ from regft_core import output
 from regft_core.grid.processes import Terminated
 from regft_core.runs.code import package_root
 
-#: Of the commands that DVC need not start a Python for.
-STAGES = "regft_core.stages."
+#: How the commands begin that DVC need not start a Python for.
+COMMAND = ["python", "-m", "regft_core"]
 
 
 def repro(folder: Path, more: dict[str, str] | None = None) -> int:
@@ -38,7 +38,7 @@ def repro(folder: Path, more: dict[str, str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _stages_here() -> Iterator[None]:
-    """Run DVC's commands `python -m regft_core.stages.NAME` in this process, which imports everything once.
+    """Run DVC's commands `python -m regft_core NAME` in this process, which imports everything once.
 
     Five Pythons would import torch, pandas and MLflow again, and encode the same texts again. Other commands start as
     DVC starts them.
@@ -53,10 +53,9 @@ def _stages_here() -> Iterator[None]:
 
     def run(executable: str | None, command: str, **options: Any) -> None:
         words = shlex.split(command)
-        here = words[:2] == ["python", "-m"] and words[2:] and words[2].startswith(STAGES)
-        if not here or not os.path.samefile(options["cwd"], os.curdir):
+        if words[:3] != COMMAND or not os.path.samefile(options["cwd"], os.curdir):
             start(executable, command, **options)
-        elif code := _run_module(words[2], words[3:]):
+        elif code := _run_here(words[3:]):
             raise StageCmdFailedError(command, code)
 
     dvc_run._run = run
@@ -66,12 +65,12 @@ def _stages_here() -> Iterator[None]:
         dvc_run._run = start
 
 
-def _run_module(module: str, arguments: list[str]) -> int:
-    """Run ``python -m MODULE ARGUMENTS`` in this process; return its exit code. Raises Terminated."""
+def _run_here(arguments: list[str]) -> int:
+    """Run ``python -m regft_core ARGUMENTS`` in this process; return its exit code. Raises Terminated."""
     before = sys.argv, sys.stdout, sys.stderr
-    sys.argv = [module, *arguments]
+    sys.argv = [COMMAND[-1], *arguments]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy.run_module(COMMAND[-1], run_name="__main__", alter_sys=True)
     except Terminated:
         raise
     except SystemExit as error:

@@ -62,7 +62,7 @@ def test_a_stage_whose_runs_are_stored_imports_no_torch(done: Path, tmp_path: Pa
     (tmp_path / "blocker" / "torch.py").write_text("raise SystemExit('torch was imported')\n")
     path = f"{tmp_path / 'blocker'}:{Path(__file__).resolve().parents[2]}"
     shutil.rmtree(done / "work" / stage)
-    command = [sys.executable, "-m", f"stages.{stage}"]
+    command = [sys.executable, "-m", "regft_core", stage]
     told = subprocess.run(command, cwd=done, env={"PYTHONPATH": path}, capture_output=True, text=True)
     assert told.returncode == 0, told.stdout + told.stderr
     assert (done / "work" / stage / "weight_mixup" / CELL).is_dir()

@@ -207,9 +207,9 @@ def test_a_killed_repro_goes_on_and_leaves_no_process(project: Path, seconds: fl
     running.send_signal(signal.SIGKILL)
     running.wait()
     deadline = time.monotonic() + 20
-    while "stages." in _commands(project) and time.monotonic() < deadline:
+    while "regft_core " in _commands(project) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert "stages." not in _commands(project)
+    assert "regft_core " not in _commands(project)
     dvc(project, "repro")
     for method in ("vanilla", "chain"):
         manifest = json.loads((project / f"work/finetune/{method}/own/16/manifest.json").read_text())
@@ -234,7 +234,7 @@ def test_of_two_at_once_the_second_says_who_holds_the_project(project: Path) -> 
     first = subprocess.Popen(command, cwd=project, env=environment(), stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
     for line in first.stdout:
-        if "stages.finetune" in line:
+        if "regft_core finetune" in line:
             break
     second = attempt(project, "repro")
     said = second.stdout + second.stderr
@@ -265,7 +265,7 @@ def test_names_that_reach_a_path_are_refused_and_a_plan_that_fails_deletes_nothi
     assert wrong <= set(map(int, refused)), "each of them"
     assert not list(project.rglob("pwned"))
     assert tree(project / "work") == before
-    command = [sys.executable, "-m", "stages.finetune", "--only", "../x/own"]
+    command = [sys.executable, "-m", "regft_core", "finetune", "--only", "../x/own"]
     refused_only = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True)
     assert refused_only.returncode != 0
     assert "Traceback" not in refused_only.stderr

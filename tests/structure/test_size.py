@@ -37,7 +37,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/statistics": (1550, 11),
     "regft_core/tracking": (1050, 7),
     "regft_core/training": (3500, 27),
-    "stages": (1750, 18),
+    "stages": (1700, 15),
     "tests": (1650, 17),
     "tests/benchmarks": (250, 2),
     "tests/data": (1950, 14),

@@ -44,7 +44,7 @@ def tasks_to_prepare(project: Project) -> list[str]:
 def encoders_needed(project: Project) -> list[Needed]:
     """Return every encoder that a method starts from."""
     found = []
-    for model in project.every_encoder():
+    for model in project.encoders():
         at = f" at {_revision(model.revision)}" if model.revision else ""
         get = partial(hub_encoder, model.name, model.revision or "", project.root)
         found.append(Needed(f"{model.name}{at}", encoder_present(model, project.root), get))

@@ -114,7 +114,7 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     why = ""
     if elsewhere:
         why = f"executor '{project.params.execution.executor}' trains on other machines"
-    elif absent := [model.name for model in project.every_encoder() if not encoder_present(model, project.root)]:
+    elif absent := [model.name for model in project.encoders() if not encoder_present(model, project.root)]:
         why = f"encoder {listing(absent)} is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
     elif devices == ["cpu"] and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
         why = f"too short (under {duration(SHORTEST)})"

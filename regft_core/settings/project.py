@@ -84,21 +84,16 @@ class Project:
         return self.sections[task][1]
 
     def encoders(self) -> list[EncoderConfig]:
-        """Return the section ``model`` of each encoder that tasks of the grid start from, once."""
-        models = [self.model(task) for task in self.params.grid.tasks]
-        return list({(model.name, model.revision): model for model in models}.values())
-
-    def every_encoder(self) -> list[EncoderConfig]:
-        """Return ``encoders`` and those that phases of the methods name, each once."""
+        """Return the section ``model`` of each encoder that tasks of the grid start from or that phases name, once."""
+        tasks = self.params.grid.tasks
         named = [
             method.encoder(self.model(task), phase)
-            for task in self.params.grid.tasks
-            for name in self.methods
-            for method in [self.method(name, task)]
+            for task in tasks
+            for method in [self.method(name, task) for name in self.methods]
             for phase in method.phases
             if phase.model
         ]
-        return list({(model.name, model.revision): model for model in [*named, *self.encoders()]}.values())
+        return list({(model.name, model.revision): model for model in [*named, *map(self.model, tasks)]}.values())
 
     def relative_size(self, phase: Phase, method: Method, task: str) -> float | None:
         """Return the weights in the layers of a phase's encoder over those of the task's; None where nothing tells."""

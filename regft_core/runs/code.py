@@ -295,14 +295,19 @@ def load(scope: Scope) -> None:
         CodeChanged: this process may have loaded, or read, another content of a file than it has now.
         ConfigError: as ``code_of``.
     """
-    code = code_of(scope)
-    if edited := [name for name in code.files if _came_later(name, code)]:
+    if edited := edited_files(scope):
         what = f"{', '.join(edited)} changed after this process had begun"
         raise CodeChanged("code-edited", f"{what}\n    -> nothing was stored; run `dvc repro` again")
-    for module in code.files:
+    for module in code_of(scope).files:
         if "/" not in module:
             with suppress(ImportError):  # it needs an optional package; whoever calls it meets the same error
                 importlib.import_module(module)
+
+
+def edited_files(scope: Scope) -> list[str]:
+    """Return modules and data files of which this process may have loaded, or read, another content than they have."""
+    code = code_of(scope)
+    return [name for name in code.files if _came_later(name, code)]
 
 
 def _came_later(name: str, code: Code) -> bool:

@@ -13,7 +13,7 @@ from regft_core.data.encode import vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import InputChanged, PlanOutdated, RunFailed
 from regft_core.names import listing
-from regft_core.runs.code import Scope, load
+from regft_core.runs.code import Scope, edited_files, load
 from regft_core.runs.environment import set_up
 from regft_core.runs.run_folder import OpenRun, StoredRun
 
@@ -65,7 +65,9 @@ def made_once(
     def unchanged() -> None:
         now = inputs(context.anew())
         if edited := [name for name in before if before[name] != now.get(name)]:
-            raise InputChanged(f"{listing(edited)} of {what} of {context.job.name}", "changed while it was computed")
+            files = f" ({listing(edited_files(scope()))})" if "code" in edited else ""
+            where = f"{what} of {context.job.name}"
+            raise InputChanged(f"{listing(edited)}{files} of {where}", "changed while it was computed")
 
     here = set_up(context.device, context.params.execution)
     try:

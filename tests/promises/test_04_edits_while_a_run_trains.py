@@ -63,7 +63,7 @@ def attack(kind: str, moment: str) -> None:
         prepare(open_project(root))
         run(Job(str(root), "stretched", "reviews", "16", 0))
     except RegftError as error:
-        print(f"refused: {error.code}")
+        print(f"refused: {error.code}: {error.text}")
 
 
 def stored(root: Path, kind: str = "", moment: str = "commit") -> tuple[dict[str, Any], str]:
@@ -108,6 +108,7 @@ def test_what_is_stored_belongs_to_its_key(
     left, said = stored(root, kind, moment)
     # The settings of a project are read once; all else is read again before a run is stored.
     assert ("refused: input-changed" in said) == (kind != "settings"), said
+    assert ("methods/stretched." in said) == (kind in ("code", "data file"))
     assert left.items() <= before.items()
     other = Path(shutil.copytree(template, tmp_path / "other"))
     if kind != "rows":  # prepared rows that were edited are made again

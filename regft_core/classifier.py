@@ -28,7 +28,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     """One method, trained on all rows that ``fit`` is given; nothing is compared or tuned.
 
     Args:
-        method: as ``regft info`` lists them; the default trains a logistic regression over a frozen encoder.
+        method: as ``regft methods`` lists them; the default trains a logistic regression over a frozen encoder.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: of what is drawn.
 

@@ -5,7 +5,7 @@ Every row of a set is counted once, with the answer of ``OutOfFold.once``: out o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from regft_core import metrics
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.kinds import find
 from regft_core.report.model import Block
+from regft_core.runs.work import Predictions
 from regft_core.serve.out_of_fold import Answers, OutOfFold
 from regft_core.settings.grid import Cell
 
@@ -102,14 +103,9 @@ def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mappi
     labels = block.described.sets[name].labels or block.described.labels or []
     metric, positive = metrics.find(block.primary), block.positive[name]
     gold, predicted, n = answers.gold, answers.predicted, len(answers.ids)
-    confusion, classes, kept, curve = (
-        None,
-        dict[str, dict[str, Any]](),
-        list[dict[str, float]](),
-        list[tuple[float, float]](),
-    )
-    probability, right, error = np.empty(0), answers.right, np.abs(gold.astype(float) - predicted.astype(float))
-    doubt: Array = -error
+    error = np.abs(gold.astype(float) - predicted.astype(float))
+    probability, right, doubt, confusion = np.empty(0), answers.right, -error, None
+    classes, kept, curve = dict[str, dict[str, Any]](), list[dict[str, float]](), list[tuple[float, float]]()
     if kind.has_labels:
         has, claimed = kind.indicators(gold, len(labels)), kind.indicators(predicted, len(labels))
         if kind.one_label:
@@ -119,7 +115,10 @@ def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mappi
         else:
             decided = np.where(claimed, answers.scores, 1 - answers.scores)
             probability, right, doubt = decided.ravel(), (has == claimed).ravel(), 1 - decided.prod(axis=1)
-        classes = {name: _class(*of) for name, *of in zip(labels, has.T, claimed.T)}
+        counts = ([int(count) for count in of.sum(axis=0)] for of in (has & claimed, has, claimed))
+        for label, hits, rows, claims in zip(labels, *counts):
+            measures = {"precision": hits / max(claims, 1), "recall": hits / max(rows, 1)}
+            classes[label] = {"rows": rows, **measures, "f1": 2 * hits / max(rows + claims, 1)}
         order = np.argsort(doubt, kind="stable")
 
         def of_surest(share: float) -> dict[str, float]:
@@ -132,21 +131,11 @@ def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mappi
     return SetAnswers(
         n, answers.models, float(metric.score(gold, predicted, positive)), confusion, classes, kept,
         bias=float(np.mean(probability) - np.mean(right)) if kind.has_labels else float(np.mean(predicted - gold)),
-        groups=_groups(answers, error if not kind.has_labels else answers.right),
-        mistakes=_mistakes(answers, doubt, labels, kind, runs, name, examples),
+        groups=_groups(answers, answers.right if kind.has_labels else error),
+        mistakes=_mistakes(answers, doubt, labels, kind, runs.answers(name).values(), examples),
         wrong=int((~answers.right).sum()), one_off=int((error == 1).sum()) if kind.ordered else 0,
         probability=probability, right=right, curve=curve, gold=gold, predicted=predicted,
     )  # fmt: skip
-
-
-def _class(has: Array, claimed: Array) -> dict[str, Any]:
-    hits, rows, claims = int((has & claimed).sum()), int(has.sum()), int(claimed.sum())
-    measures = {
-        "precision": hits / max(claims, 1),
-        "recall": hits / max(rows, 1),
-        "f1": 2 * hits / max(rows + claims, 1),
-    }
-    return {"rows": rows, **measures}
 
 
 def _groups(answers: Answers, values: Array) -> list[dict[str, Any]]:
@@ -160,20 +149,15 @@ def _groups(answers: Answers, values: Array) -> list[dict[str, Any]]:
 
 
 def _mistakes(
-    answers: Answers, doubt: Array, labels: Sequence[str], kind: Any, runs: OutOfFold, name: str,
+    answers: Answers, doubt: Array, labels: Sequence[str], kind: Any, runs: Iterable[Predictions],
     examples: Mapping[str, Example],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The wrong answers that were surest, or the values farthest off; equal ones in the order of the rows."""
-    wrong = np.flatnonzero(~answers.right)
-    mistakes = []
+    wrong, mistakes = np.flatnonzero(~answers.right), []
+    right_by_run = [dict(zip(run.ids, (run.gold == run.predicted).tolist())) for run in runs]
     for i in wrong[np.argsort(doubt[wrong], kind="stable")][:LISTED]:
         idx, example = answers.ids[i], examples[answers.ids[i]]
-        every = [
-            bool(found.gold[at] == found.predicted[at])
-            for found in runs.answers(name).values()
-            for at in [i if found.ids == answers.ids else found.ids.index(idx) if idx in found.ids else None]
-            if at is not None
-        ]
+        every = [right[idx] for right in right_by_run if idx in right]
         size = float(1 - doubt[i]) if kind.has_labels else float(-doubt[i])
         text = " | ".join(filter(None, (example.text, example.text_pair)))
         text = text if len(text) <= CHARACTERS else text[: CHARACTERS - 1] + "…"

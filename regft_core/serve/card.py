@@ -160,24 +160,21 @@ def _expected_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
     rows = []
     for name, metric in ((name, metric) for name in judged.task.sets for metric in judged.task.metrics):
         score = judged.score(name, metric, context.params.report)
-        interval = {"low": score.low, "high": score.high} if score.n > 1 else {}
-        rows.append([name, metric, *_interval({"mean": score.mean, "n": score.n, **interval})])
+        bounds = {"low": score.low, "high": score.high} if score.n > 1 else {}
+        rows.append([name, metric, *_interval({"mean": score.mean, "n": score.n, **bounds})])
     return rows
 
 
 def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:
     """Return the scores as the hub reads them (``model-index``); empty without one."""
-    sets = dict[str, list[dict[str, Any]]]()
-    for name, metric, value, *_ in scores:
-        if value:
-            sets.setdefault(name, []).append({"type": metric, "value": float(value)})
     results = [
         {
             "task": {"type": "text-classification"},
             "dataset": {"type": task, "name": f"{task} {name}"},
-            "metrics": metrics,
+            "metrics": [{"type": metric, "value": float(value)}],
         }
-        for name, metrics in sets.items()
+        for name, metric, value, *_ in scores
+        if value
     ]
     return yaml.safe_dump({"model-index": [{"name": model, "results": results}]}, sort_keys=False) if results else ""
 

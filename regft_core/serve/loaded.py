@@ -142,7 +142,7 @@ class LoadedModel(BaseEstimator):
 # ---------------------------------------------------------------------------- MLflow's flavour ``python_function``
 
 
-class Answering:
+class PythonFunction:
     """The model as MLflow calls it."""
 
     def __init__(self, path: str) -> None:
@@ -160,6 +160,6 @@ class Answering:
         return pd.DataFrame(self._model.lines(rows))
 
 
-def _load_pyfunc(path: str) -> Answering:
+def _load_pyfunc(path: str) -> PythonFunction:
     """MLflow's entry: load the model in a folder. Raises ModelError."""
-    return Answering(path)
+    return PythonFunction(path)

@@ -82,7 +82,7 @@ class Context:
         # How many rows there are sets the steps of a refit, and those of a phase that takes as many as on all rows.
         counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
         rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
-        return self.job.method, self.job.task, values, self._without_dev, rows
+        return self.job.method, self.job.task, values, self.without_dev, rows
 
     # -------------------------------------------------------------------------------- paths
 
@@ -243,7 +243,7 @@ class Context:
         return self.params.tuning
 
     @property
-    def _without_dev(self) -> bool:
+    def without_dev(self) -> bool:
         """Whether this is a trial that is scored on rows of its own, not on the dev set."""
         return self.job.trial is not None and self.tuning.selection == "split"
 
@@ -253,7 +253,7 @@ class Context:
 
         Raises DataError where the stage subsample has not written the rows.
         """
-        if not self._without_dev:
+        if not self.without_dev:
             return []
         rows = read_jsonl(self.rows_file)
         groups, kind, job = groups_of(self.dataset, rows), self.task["kind"], self.job
@@ -270,7 +270,7 @@ class Context:
             rows = phase.data.task
             shared = self._start if rows is None else self.project.shared(rows)
             training = compose.resolve_training(stack, phase, shared)[0]
-            if training.epoch_scores and (self._without_dev or "whole" in self.task):
+            if training.epoch_scores and (self.without_dev or "whole" in self.task):
                 training = training.model_copy(update={"epoch_scores": False})
             if phase.data.steps == "full" and training.epochs:
                 steps = optimiser_steps(training, int(self.task["counts"]["train"]))

@@ -141,7 +141,7 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
         from regft_core.evaluate.score import primary_score
 
-        model, examples = FinishedModel(context), context.held_out if _by_split(context) else context.dev_rows
+        model, examples = FinishedModel(context), context.held_out if context.without_dev else context.dev_rows
         labels = [example.label for example in examples]
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
         return {"status": "ok", "error": None, "score": value}, {}
@@ -157,7 +157,7 @@ def score_identity(context: Context, key: str) -> Record:
         "format": RUN_FORMAT,
         "phase": "trial score",
         "run": key,
-        "rows": sha256_text(to_jsonl(context.held_out)) if _by_split(context) else context.dev_sha256,
+        "rows": sha256_text(to_jsonl(context.held_out)) if context.without_dev else context.dev_sha256,
         "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
         "model": context.reading_of(context.method.finetune),
         "code": code_of(_score_scope(context)).sha256,
@@ -166,11 +166,6 @@ def score_identity(context: Context, key: str) -> Record:
 
 def _score_scope(context: Context) -> Scope:
     return scope_of("evaluate", kinds=[context.task["kind"]], metrics=[context.task["primary"]], source=context.source)
-
-
-def _by_split(context: Context) -> bool:
-    """Whether a trial is scored on rows set aside from the run's own, not on the dev set."""
-    return context.tuning.selection == "split"
 
 
 def beside(context: Context, method: str) -> Context:

@@ -38,7 +38,6 @@ class Arm:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     declared: float = 1.0
     seconds: float = 10.0
-    fit_seconds: float = 0.0
     search: bool = False
     variant: str | None = None
     degraded: tuple[str, ...] = ()
@@ -86,19 +85,7 @@ class Task:
     metrics: tuple[str, ...] = ("accuracy", "f1")
     n: int = 200
     ood: tuple[str, ...] = ("contrast",)
-    #: Examples of each out-of-distribution set; ``n`` when None.
-    ood_n: int | None = None
     labels: tuple[str, ...] = ("negative", "positive")
-    #: set -> share of the rows that max_length cuts.
-    cuts: Mapping[str, float] = field(default_factory=dict)
-
-    def cut(self, name: str) -> dict[str, float]:
-        """Of the token lengths of one set: the shares beyond max_length and beyond the encoder's limit."""
-        return {"cut": self.cuts.get(name, 0.01), "cut_at_limit": 0.0}
-
-    def size(self, name: str) -> int:
-        """Number of examples of one set."""
-        return self.n if name == "dev" or self.ood_n is None else self.ood_n
 
 
 def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
@@ -160,7 +147,7 @@ def _json(path: Path, value: Any) -> None:
 
 def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
     labels = None if task.kind == "regression" else list(task.labels)
-    sets = {one: {"labels": labels, "label_map": None, "n": task.size(one)} for one in ("dev", *task.ood)}
+    sets = {one: {"labels": labels, "label_map": None, "n": task.n} for one in ("dev", *task.ood)}
     described = {
         "task": name,
         "kind": task.kind,
@@ -170,7 +157,7 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
         "positive_label": task.labels[-1] if task.kind == "classification" else None,
         "range": [0.0, 5.0] if labels is None else None,
         "keyword_segment": None,
-        "counts": {"train": 5000, **{one: task.size(one) for one in sets}},
+        "counts": {"train": 5000, **dict.fromkeys(sets, task.n)},
         "dropped": {},
         "duplicates": {"train_within": 0, **dict.fromkeys(sets, 0)},
         "sets": sets,
@@ -182,7 +169,7 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
             "rows": n,
             "measured": n,
             "unknown": 0.0,
-            "jointly": {"median": 20, "p95": 60, "longest": 200, **task.cut(one)},
+            "jointly": {"median": 20, "p95": 60, "longest": 200, "cut": 0.01, "cut_at_limit": 0.0},
         }
         for one, n in described["counts"].items()
     }
@@ -195,8 +182,8 @@ def _gold(name: str, task: Task) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(derive(1, name))
     if task.kind != "regression":
         values = len(task.labels) if task.kind == "classification" else 2 ** len(task.labels)
-        return {one: rng.integers(values, size=task.size(one)) for one in ("dev", *task.ood)}
-    return {one: rng.uniform(0, 5, size=task.size(one)) for one in ("dev", *task.ood)}
+        return {one: rng.integers(values, size=task.n) for one in ("dev", *task.ood)}
+    return {one: rng.uniform(0, 5, size=task.n) for one in ("dev", *task.ood)}
 
 
 def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequence[int]) -> None:
@@ -247,7 +234,6 @@ def _cell(
             "backward_passes_per_step": arm.declared,
             "declared_ratio": arm.declared,
             "train_seconds": arm.seconds,
-            "fit_seconds": arm.fit_seconds,
             "seconds_per_step": arm.seconds / 57,
             "real_tokens": 9000,
             "padded_tokens": 10000,

@@ -236,5 +236,5 @@ def claimed(
     judged = {name: word for name, word in words.items() if word not in (None, NONE)}
     if judged:
         winners = [name for name, word in judged.items() if word == GAIN]
-        who, whose = some(winners, 3) or "No method", "beat their" if len(winners) > 1 else "beats its"
-        yield f"{who} {whose} controls (of {plural(len(judged), 'method')} with a control)."
+        verb = "beat" if len(winners) > 1 else "beats"
+        yield f"Of {plural(len(judged), 'method')} with a control, {some(winners, 3) or 'none'} {verb} it."

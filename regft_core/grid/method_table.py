@@ -19,7 +19,7 @@ from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
-from regft_core.schema.method import Method, incomparable, method_factor
+from regft_core.schema.method import Method, comparable, method_factor
 from regft_core.settings.files import METHODS, names
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import Setting, settings
@@ -94,7 +94,7 @@ def catalogue(root: Path) -> list[Line]:
                 f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases
             ),
             touches=", ".join(touched(method, registry)) or _settings(method),
-            cost=None if incomparable(method, training, registry) else method_factor(method, training, registry),
+            cost=method_factor(method, training, registry) if comparable(method, training, registry) else None,
             variant=compose.variants(method, registry) or "",
             variants=naming("variant_of", name),
             controls=", ".join(control for control, zero in controls.items() if zero),

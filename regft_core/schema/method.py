@@ -276,7 +276,7 @@ def phase_cost(
 def method_factor(method: Method, training: TrainingConfig, registry: Registry) -> float:
     """Return the compute of ``method`` in units of plain fine-tuning under the shared protocol ``training``.
 
-    The two must be comparable (:func:`incomparable`).
+    The two must be comparable (:func:`comparable`).
     """
     total, plain = 0.0, (optimiser_steps(training, MANY) or 0) * training.accumulation
     for phase in method.phases:
@@ -285,20 +285,16 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
     return total / plain
 
 
-def incomparable(method: Method, training: TrainingConfig, registry: Registry) -> str:
-    """Return why no factor says for every number of rows what a method costs; empty where one does.
+def comparable(method: Method, training: TrainingConfig, registry: Registry) -> bool:
+    """Whether one factor says for every number of rows what a method costs.
 
-    Passes over the rows and counted steps are worth each other at one number of rows only.
+    None does for other rows or another encoder; passes over the rows and counted steps are worth each other at one
+    number of rows only.
     """
-    if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
-        return "its phases train on other rows than the cell's"
-    if any(phase.model for phase in method.phases):
-        return "a phase of it has another encoder"
     counted = training.max_steps is not None
-    if counted and any(phase.fit_ratio(registry) > 0 or phase.teachers(registry) for phase in method.phases):
-        return "it fits without steps, and how many steps its passes over the rows are worth differs by size"
     for phase in method.phases:
-        if phase.training.epochs and (phase.training.max_steps is not None) != counted:
-            own, shared = ("epochs", "steps") if counted else ("steps", "epochs")
-            return f"its phase '{phase.name}' counts {own}, and how many {shared} those are differs by size"
-    return ""
+        others = phase.data.task is not None or phase.data.size is not None or bool(phase.model)
+        mixed = phase.training.epochs > 0 and (phase.training.max_steps is not None) != counted
+        if others or mixed or (counted and (phase.fit_ratio(registry) > 0 or phase.teachers(registry))):
+            return False
+    return True

@@ -10,7 +10,7 @@ from typing import Any
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.schema.method import Method, Registry, incomparable, is_name, method_factor
+from regft_core.schema.method import Method, Registry, comparable, is_name, method_factor
 from regft_core.schema.methods import MethodConfig, paths
 from regft_core.schema.params import Params
 from regft_core.schema.training import TrainingConfig
@@ -201,8 +201,11 @@ class MethodBuilder:
         at = next((path for path in document.places if path[-1:] == ("match",)), ())
         method = self._other(other, name, document, at, task, trail)
         training = TrainingConfig.model_validate(self.shared(task).data["training"])
-        if reason := incomparable(method, training, self.registry):
-            message = f"steps_factor cannot match '{other}': {reason}"
+        if not comparable(method, training, self.registry):
+            message = (
+                f"steps_factor cannot match '{other}': it trains on other rows or another encoder, fits without steps, "
+                "or counts steps beside epochs, so no factor holds for every number of rows"
+            )
             raise ConfigError([document.problem("match-incomparable", at, message, "give the factor as a number")])
         return method_factor(method, training, self.registry)
 

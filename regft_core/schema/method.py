@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -16,7 +16,7 @@ from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
-    from regft_core.hooks.declare import Declares
+    from regft_core.hooks.base import Regulariser
 
 #: So many rows that no batch of them is cut short.
 MANY = 7_200_000_000
@@ -42,23 +42,11 @@ class Cost:
         return (self.forward + 2 * self.backward) / 3
 
 
-class Declared(Protocol):
-    """A regulariser's class, as the configuration sees it; ``hooks.base.Regulariser`` answers it."""
-
-    name: ClassVar[str]
-    Config: ClassVar[Any]
-    controls: ClassVar[Mapping[str, Any]]
-    adds_terms: ClassVar[bool]
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        """See ``Regulariser.declare``."""
+#: Name -> a regulariser's class, which is asked for what it declares.
+Registry = Mapping[str, "type[Regulariser]"]
 
 
-Registry = Mapping[str, type[Declared]]
-
-
-def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
+def declared_cost(entries: Iterable[tuple[type[Regulariser], Any]]) -> Cost:
     """Passes per step of a phase: those of the most expensive regulariser, added terms on top."""
     declared = [(cls, declares) for cls, options in entries if (declares := cls.declare(options)).active]
     base = [declares.description.cost for cls, declares in declared if not cls.adds_terms]
@@ -68,7 +56,7 @@ def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
     return Cost(forward, backward)
 
 
-def declared_fit(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
+def declared_fit(entries: Iterable[tuple[type[Regulariser], Any]]) -> Cost:
     """Passes per training row of what a phase fits without steps; each regulariser goes over the rows by itself."""
     found = [declares.description.fit_cost for cls, options in entries if (declares := cls.declare(options)).active]
     return Cost(sum(cost.forward for cost in found), sum(cost.backward for cost in found))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from regft_core.errors import ConfigError
-from regft_core.schema.method import FINETUNE, Declared, Registry
+from regft_core.schema.method import FINETUNE, Registry
 from regft_core.schema.methods import WORDS, paths
 from regft_core.settings.document import Document, KeyPath, dotted, leaves
 from regft_core.settings.layers import lay
@@ -167,7 +167,7 @@ def regularisers_of(data: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(name, part) for name, part in found if isinstance(part, dict)]
 
 
-def _flipped(data: Mapping[str, Any], regulariser: str, flip: Any, cls: type[Declared]) -> tuple[dict[str, Any], bool]:
+def _flipped(data: Mapping[str, Any], regulariser: str, flip: Any, cls: Any) -> tuple[dict[str, Any], bool]:
     """Return the layer that flips a regulariser's options where that changes something, and whether it is off then."""
     phases, zero = {}, True
     for phase, part in regularisers_of(data):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -139,9 +138,8 @@ def composition_errors(
             method.encoder(encoder, phase)
     except ValidationError:  # an encoder that the method cannot take is a problem of its own
         model = None
-    registry: Mapping[str, Any] = builder.registry
     tf32 = builder.settings.execution.tf32
-    return compose.check_method(registry, method, training, task, model, tasks, tf32=tf32)
+    return compose.check_method(builder.registry, method, training, task, model, tasks, tf32=tf32)
 
 
 def check_tuning(

@@ -161,7 +161,6 @@ class BuiltinOptions(StrictModel):
 
     rows: RowCounts = RowCounts()
     agreement: float = Field(0.9, ge=0, le=1, description="share of rows whose cue agrees with the label")
-    label_noise: float = Field(0.0, ge=0, le=0.5, description="share of training rows with a wrong label")
     difficulty: Literal["easy", "hard"] = Field(
         "hard", description="easy: short texts, little negation, no concession or passive: for jobs of minutes on a CPU"
     )
@@ -187,9 +186,7 @@ def _example(generator: str, split: str, number: int, options: BuiltinOptions) -
     else:
         label = float(int(content.random() * 6))
         text, pair = _graded(content, int(label), easy)
-    follows, noise, other = extra.random() < options.agreement, extra.random(), extra.random()
-    if split == "train" and noise < options.label_noise:
-        label = float(int(label + 1 + other * 5) % 6) if generator == "cue_regression" else 1 - label
+    follows, _, other = extra.random() < options.agreement, extra.random(), extra.random()
     if split != "no_cue":
         # The cue of the label (or, reversed, of its opposite), or another one.
         cues, top = _CUES[generator], len(_CUES[generator]) - 1

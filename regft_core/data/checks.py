@@ -106,18 +106,15 @@ def warnings_of(task: str, described: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _spelling_warning(task: str, labels: Sequence[str], groups: Sequence[Sequence[Sequence[Any]]]) -> str:
-    """Return the labels that are probably one with their rows, and the lines of the task's YAML that join them."""
-    into = {label: group[0][0] for group in groups for label, _ in group}
-    written = {label: json.dumps(label, ensure_ascii=not label.isascii()) for label in labels}
+    """Return the labels that are probably one with their rows, and how the task's YAML joins them."""
     spelled = "; ".join(
-        " and ".join(f"{written[name]} ({plural(rows, 'row')})" for name, rows in group) for group in groups
+        " and ".join(f"{json.dumps(name)} ({plural(rows, 'row')})" for name, rows in of) for of in groups
     )
-    joined = list(dict.fromkeys(into.get(label, label) for label in labels))
-    values = ", ".join(f"{written[label]}: {written[into.get(label, label)]}" for label in labels)
+    into = {label: group[0][0] for group in groups for label, _ in group}
+    values = json.dumps({label: into.get(label, label) for label in labels})
     return (
-        f"{task}: labels that are probably one are several classes: {spelled}. To join them, write in "
-        f"pipelines/tasks/{task}.yaml: labels: [{', '.join(written[label] for label in joined)}] and "
-        f"label_values: {{{values}}}"
+        f"{task}: labels that are probably one are several classes (rows): {spelled}. To join them, write in "
+        f"pipelines/tasks/{task}.yaml: label_values: {values}, and list under labels those that stay."
     )
 
 
@@ -126,10 +123,6 @@ def require_contrast(where: str, kind: str, names: Sequence[str], rows: Split) -
     labels = Counter(row.label for row in rows.examples)
     if len(labels) > 1:
         return
-    (label,) = labels
-    what, remedy = f"all {len(rows.examples)} training rows have", "add rows of other labels"
-    if len(rows.examples) == 1:
-        what, remedy = "there is one training row, with", "a few hundred rows are a good start"
-    shown = find(kind).shown(label, names)
-    named = f"the label '{shown}'" if isinstance(shown, str) else f"the value {shown:g}"
-    raise DataError("one-class", f"{where}: {what} {named}, so there is nothing to learn\n    -> {remedy}")
+    shown = find(kind).shown(next(iter(labels)), names)
+    message = f"all {plural(len(rows.examples), 'training row')} have {shown!r}, so there is nothing to learn"
+    raise DataError("one-class", f"{where}: {message}\n    -> add rows of other labels")

@@ -177,12 +177,9 @@ def leak_warning(task: str, described: Mapping[str, Any]) -> str | None:
     what = ", ".join(f"{count:,} {words[kind]} {other}" for kind, count in counts.items())
     pairs = [pair for kind in counts for pair in leaks[kind]["examples"]][:SHOWN]
     shown = "; ".join(f"'{one}'" if one == two else f"'{one}' and '{two}'" for one, two in pairs)
+    remedy = "Remove the duplicates, or name the column that such rows share (columns.group)"
     if not drawn:
         remedy = "Remove them from dev, or let regft split off dev by groups: dev: {folds: 5} and columns: {group: ...}"
-    elif drawn.get("group"):
-        remedy = "Remove the duplicates, or group the rows by what they share (columns.group)"
-    else:
-        remedy = "Name the column that such rows share (columns.group), or remove the duplicates"
     return (
         f"{task}: of the {plural(leaks['rows'], 'row')} that are evaluated on, {what}. Scores on dev may be too high. "
         f"{f'Examples: {shown}. ' if shown else ''}{remedy}."

@@ -41,18 +41,17 @@ class Read:
     fixed: int
     reading: Reading
 
-    def cut(self, limit: int | None) -> list[bool]:
-        """Whether the end of each row is not read at a length of ``limit``; None: there is no limit."""
+    def cut(self, max_length: int) -> list[bool]:
+        """Whether the end of each row is not read at this length."""
         rows = zip(self.tokens, self.shorter, strict=True)
-        return [limit is not None and not self.reading.read(own, other, self.fixed, limit) for own, other in rows]
+        return [not self.reading.read(own, other, self.fixed, max_length) for own, other in rows]
 
-    def summary(self, max_length: int, limit: int | None) -> dict[str, Any]:
-        """``median``, ``p95`` and ``longest`` in tokens, ``cut`` and ``cut_at_limit`` as shares of the rows."""
+    def summary(self, max_length: int) -> dict[str, Any]:
+        """``median``, ``p95`` and ``longest`` in tokens, ``cut`` as a share of the rows."""
         ordered, count = sorted(self.tokens) or [0], max(1, len(self.tokens))
         # The smallest length that at least this share of the rows does not exceed.
         median, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
-        shares = {"cut": sum(self.cut(max_length)) / count, "cut_at_limit": sum(self.cut(limit)) / count}
-        return {"median": median, "p95": p95, "longest": ordered[-1], **shares}
+        return {"median": median, "p95": p95, "longest": ordered[-1], "cut": sum(self.cut(max_length)) / count}
 
 
 @dataclass(frozen=True)
@@ -70,22 +69,18 @@ class Lengths:
 
 
 def measure(
-    examples: Sequence[Example], tokenizer: Any, max_length: int, limit: int | None, reading: Reading | None = None
+    examples: Sequence[Example], tokenizer: Any, max_length: int, reading: Reading | None = None
 ) -> dict[str, Any]:
     """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
 
     Returns ``{"rows", "measured", "unknown", "jointly": Read.summary}``, for pairs also ``"separately"``. ``unknown``
     is the share of tokens that stand for what the vocabulary lacks.
-
-    Args:
-        max_length: tokens of a row that are kept.
-        limit: the longest input that the encoder reads; None where there is none.
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
     lengths = row_lengths(chosen, tokenizer, reading)
     counts = {"rows": len(examples), "measured": count, "unknown": lengths.unknown / max(1, lengths.total)}
-    return counts | {mode: read.summary(max_length, limit) for mode, read in lengths.modes.items()}
+    return counts | {mode: read.summary(max_length) for mode, read in lengths.modes.items()}
 
 
 def row_lengths(examples: Sequence[Example], tokenizer: Any, reading: Reading | None = None) -> Lengths:
@@ -154,10 +149,14 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
     if cut := [reading for reading in readings if reading[2]["cut"] > WORTH_A_WARNING]:
         paired = any("separately" in measured for measured in sets.values())
         named = ", ".join(f"{share(of['cut'])} of {name}{paired * f' (pairs {mode})'}" for name, mode, of in cut)
-        p95, longest, rest = (max(of[key] for *_, of in cut) for key in ("p95", "longest", "cut_at_limit"))
+        p95, longest = (max(of[key] for *_, of in cut) for key in ("p95", "longest"))
+        wanted, limit = math.ceil(p95 / STEP) * STEP, found["limit"]
+        advice = f"Set model.max_length: {wanted if limit is None else min(wanted, limit)} in params.yaml"
+        if limit is not None and wanted > limit:
+            advice += ", all that the encoder reads, and windows (model: {windows: 4, stride: 64})"
         texts.append(
             f"{task}: {setting(found)} cuts {named}; 95 of 100 rows have at most {p95} tokens, the longest has "
-            f"{longest}. {_advice(found, p95, rest)}"
+            f"{longest}. {advice}."
         )
     return texts
 
@@ -166,18 +165,6 @@ def setting(found: Mapping[str, Any]) -> str:
     """Return the setting that cuts rows, in words: ``max_length``, and the windows where there are any."""
     windows = found.get("windows", 1)
     return f"max_length {found['max_length']}" + (f" in up to {windows} windows" if windows > 1 else "")
-
-
-def _advice(found: Mapping[str, Any], p95: int, cut_at_limit: float) -> str:
-    limit, wanted = found["limit"], math.ceil(p95 / STEP) * STEP
-    if limit is None or wanted <= limit:
-        reads = "" if limit is None else f" (the encoder reads up to {limit})"
-        return f"Set model.max_length: {wanted} in params.yaml{reads}."
-    if found["max_length"] >= limit:
-        more = "more windows" if found.get("windows", 1) > 1 else "windows (model: {windows: 4, stride: 64})"
-        return f"The encoder reads no more than {limit} tokens: read the texts in {more}, or shorten them."
-    rest = share(cut_at_limit)
-    return f"Set model.max_length: {limit} in params.yaml, all that the encoder reads; that still cuts {rest}."
 
 
 def share(value: float) -> str:

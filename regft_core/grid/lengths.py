@@ -50,7 +50,7 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
     sets = {
-        name: lengths.measure(read_jsonl(folder / file), tokenizer, inputs["max_length"], inputs["limit"], reading)
+        name: lengths.measure(read_jsonl(folder / file), tokenizer, inputs["max_length"], reading)
         for name, file in files.items()
     }
     return inputs | {"sets": sets}

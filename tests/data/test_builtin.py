@@ -76,13 +76,3 @@ def test_content_does_not_change_between_versions() -> None:
         "cue_pair": "a75461bbdf066e8f",
         "cue_regression": "0e1a3db69f6806c6",
     }
-
-
-def test_label_noise_touches_training_labels_only() -> None:
-    for generator in GENERATORS:
-        clean = generate(generator, "train", MANY)
-        noisy = generate(generator, "train", {**MANY, "label_noise": 0.2})
-        changed = sum(a.label != b.label for a, b in zip(clean, noisy, strict=True)) / len(clean)
-        assert changed == pytest.approx(0.2, abs=0.03)
-        for split in ("dev", "no_cue", "reversed"):
-            assert generate(generator, split, {"label_noise": 0.2}) == generate(generator, split, {})

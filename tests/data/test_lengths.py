@@ -25,8 +25,8 @@ def pairs() -> list[Example]:
     return [Example(str(i), text, other, 0) for i, (text, other) in enumerate(zip(TEXTS, reversed(TEXTS), strict=True))]
 
 
-def reading(cut: float = 0.0, p95: int = 40, longest: int = 60, rest: float = 0.0) -> dict[str, Any]:
-    return {"median": 20, "p95": p95, "longest": longest, "cut": cut, "cut_at_limit": rest}
+def reading(cut: float = 0.0, p95: int = 40, longest: int = 60) -> dict[str, Any]:
+    return {"median": 20, "p95": p95, "longest": longest, "cut": cut}
 
 
 def found(limit: int | None = 512, max_length: int = 128, **sets: dict[str, Any]) -> dict[str, Any]:
@@ -40,29 +40,28 @@ def test_lengths_are_those_of_what_the_model_reads(architecture: str, rows: int)
     read = encode(pairs(), tokenizer, 4096, rows_per_example=rows).lengths
     core = tokenizer.backend_tokenizer
     core.enable_truncation(16)  # as checkpoints are saved; nothing may be cut here
-    measured = measure(pairs(), core, 100, 160)["separately" if rows == 2 else "jointly"]
+    measured = measure(pairs(), core, 100)["separately" if rows == 2 else "jointly"]
     assert measured["longest"] == max(read)
     assert measured["cut"] == sum(length > 100 for length in read) / 4
-    assert measured["cut_at_limit"] == sum(length > 160 for length in read) / 4
 
 
 def test_median_and_percentile_count_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     core = tiny_tokenizer("bert").backend_tokenizer
     examples = singles(*(" ".join(["good"] * n) for n in range(1, 101)))
-    one = measure(examples, core, 62, None)
-    assert one["jointly"] == {"median": 52, "p95": 97, "longest": 102, "cut": 0.4, "cut_at_limit": 0.0}
+    one = measure(examples, core, 62)
+    assert one["jointly"] == {"median": 52, "p95": 97, "longest": 102, "cut": 0.4}
     assert "separately" not in one
     monkeypatch.setattr(lengths, "MOST_ROWS", 10)
-    some = measure(examples, core, 62, None)
+    some = measure(examples, core, 62)
     assert (some["rows"], some["measured"], some["jointly"]["cut"]) == (100, 10, 0.4)
 
 
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({"train": reading(0.62, 410, 800)}, "model.max_length: 416 in params.yaml (the encoder reads up to 512)"),
-        ({"dev": reading(0.9, 900, 2000, 0.45)}, "model.max_length: 512 in params.yaml, all"),
-        ({"max_length": 512, "dev": reading(0.9, 900, 2000, 0.9)}, "in windows (model: {windows: 4, stride: 64})"),
+        ({"train": reading(0.62, 410, 800)}, "model.max_length: 416 in params.yaml."),
+        ({"dev": reading(0.9, 900, 2000)}, "model.max_length: 512 in params.yaml, all"),
+        ({"max_length": 512, "dev": reading(0.9, 900, 2000)}, "windows (model: {windows: 4, stride: 64})"),
         ({"limit": None, "dev": reading(0.9, 900, 2000)}, "model.max_length: 904 in params.yaml"),
     ],
 )
@@ -92,9 +91,9 @@ def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
     core = tiny_tokenizer("bert").backend_tokenizer
     amharic = ["ወንበር ተሰበረ", "መብራት ወድጄዋለሁ", "ማሰሮ አልወደድኩትም ወንበር", "ማሰሮ አልወደድኩትም"]
     core.enable_padding(length=128)  # as checkpoints are saved; padding is no word
-    one = measure(singles(*amharic), core, 62, None)
+    one = measure(singles(*amharic), core, 62)
     assert one["unknown"] == 1.0
-    assert measure(singles("good film", "Good film"), core, 62, None)["unknown"] == 0.0
+    assert measure(singles("good film", "Good film"), core, 62)["unknown"] == 0.0
     known = {**READ, "jointly": reading()}
     described = {"max_length": 128, "limit": 512, "sets": {"train": {**known, "unknown": 0.03}, "dev": known}}
     assert warnings("t", described, ["jointly"]) == []

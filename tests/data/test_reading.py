@@ -130,9 +130,7 @@ def test_a_row_counts_as_cut_where_a_token_is_in_no_window(paired: bool, reading
             read = [set("".join(words(encoded, index, tokenizer, part))) for part in (0, 1)]
             wanted = [set(example.text) - {" "}, set(example.text_pair or "") - {" "}]
             assert cut == (read != wanted), (mode, index)
-    shares = [
-        measure(given, tokenizer.backend_tokenizer, 12, 16, Reading("", n, 1))["jointly"]["cut"] for n in range(1, 5)
-    ]
+    shares = [measure(given, tokenizer.backend_tokenizer, 12, Reading("", n, 1))["jointly"]["cut"] for n in range(1, 5)]
     assert all(more < fewer or more == 0 for fewer, more in pairwise(shares))
 
 

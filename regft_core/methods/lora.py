@@ -87,12 +87,6 @@ class Lora(Regulariser):
         """Linear modules to add to, by path; ModelError when one of the chosen names is nowhere."""
         from torch import nn
 
-        if trainee.sites.architecture in RAW_PROJECTIONS:
-            raise ModelError(
-                "encoder-does-not-fit",
-                f"lora: {trainee.sites.architecture} projects with raw tensors instead of linear modules; "
-                "use another encoder, or prompt_tuning",
-            )
         linear = {
             name: module
             for name, module in trainee.model.named_modules()

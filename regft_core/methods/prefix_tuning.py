@@ -66,7 +66,7 @@ class PrefixTuning(Regulariser):
         return [] if phase.name == "finetune" else ["its table is not in the weights that a later phase starts from"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.prefixes import key_value_width, require_family
+        from regft_core.models.virtual_tokens import key_value_width, require_family
 
         require_family(self.name, trainee.sites.architecture)
         shape = (self.options.tokens, 2 * len(trainee.sites.layers) * key_value_width(trainee.model.config))
@@ -76,7 +76,7 @@ class PrefixTuning(Regulariser):
         self._put(trainee, table)
 
     def _put(self, trainee: Trainee, table: Tensor) -> None:
-        from regft_core.models.prefixes import KeyValuePrefixes
+        from regft_core.models.virtual_tokens import KeyValuePrefixes
 
         self.table = torch.nn.Parameter(table)
         trainee.attach("prefix_tuning", torch.nn.ParameterDict({"table": self.table}))
@@ -94,7 +94,7 @@ class PrefixTuning(Regulariser):
 
     def _number(self, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Positions that begin after the prefix."""
-        from regft_core.training.prompts import require_room, text_positions
+        from regft_core.models.virtual_tokens import require_room, text_positions
 
         ids = args[0] if args else kwargs["input_ids"]
         require_room(self.name, base, ids.shape[1], self.options.tokens)

@@ -22,10 +22,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
+
+#: Families in which vectors cannot stand before the words: the decoder reads ids, padding stands on the left.
+REFUSED = ("bart", "xlnet")
 
 
 class PromptTuningConfig(StrictModel):
@@ -62,7 +64,7 @@ class PromptTuning(Regulariser):
             edit_order=2,
             freezes_encoder=True,
             moves_tokens=options.reads == "first",
-            description=Description(refused_architectures=("bart", "xlnet")),
+            description=Description(refused_architectures=REFUSED),
         )
 
     @classmethod
@@ -70,14 +72,6 @@ class PromptTuning(Regulariser):
         return [] if phase.name == "finetune" else ["its vectors are not in the weights that a later phase starts from"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.training.prompts import REFUSED
-
-        if trainee.sites.architecture in REFUSED:
-            raise ModelError(
-                "encoder-does-not-fit",
-                f"prompt_tuning: {trainee.sites.architecture} cannot have vectors before the words (BART's decoder "
-                "reads ids, XLNet is padded on the left); use another encoder, or lora",
-            )
         trainee.freeze_encoder()
         self._put(trainee, self._initial(trainee))
 
@@ -90,7 +84,7 @@ class PromptTuning(Regulariser):
         return torch.randn(self.options.tokens, words.shape[1], generator=generator, device=trainee.device)
 
     def _put(self, trainee: Trainee, table: Tensor) -> None:
-        from regft_core.training.prompts import Prompts
+        from regft_core.models.virtual_tokens import Prompts
 
         self.table = torch.nn.Parameter(table)
         trainee.attach("prompt_tuning", torch.nn.ParameterDict({"table": self.table}))

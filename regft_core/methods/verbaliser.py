@@ -134,12 +134,6 @@ class Verbaliser(Regulariser):
     def edit_weights(self, trainee: Trainee) -> None:
         from regft_core.models.heads import MaskClassifier
 
-        if trainee.sites.architecture in self.declares.description.refused_architectures:
-            raise ModelError(
-                "encoder-does-not-fit",
-                f"verbaliser: {trainee.sites.architecture} was not pretrained to predict a mask token at its place; "
-                "use an encoder-only masked LM (bert, roberta, electra, deberta ...)",
-            )
         if not isinstance(trainee.model, MaskClassifier) or self.setting.prompt is None:
             raise ModelError(
                 "mask-head-missing", "verbaliser: the model does not answer at a mask; set model: {pooling: mask}"

@@ -9,6 +9,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting, behind
 from regft_core.lazy import torch
+from regft_core.models.architectures import architectures
 from regft_core.names import nearest
 from regft_core.schema.training import TrainingConfig
 
@@ -74,9 +75,17 @@ class Stack:
         return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        """All edits of the model: starting weights first, then structure, each in ``edit_order``."""
+        """All edits of the model: starting weights first, then structure, each in ``edit_order``.
+
+        Raises ModelError where a regulariser does not run on the family.
+        """
         for regulariser in self.in_edit_order:
             regulariser.trainee = trainee
+            refused = regulariser.declares.description.refused_architectures
+            if trainee.sites.architecture in refused:
+                allowed = sorted({row.name for row in architectures().values()} - {*refused})
+                message = f"'{regulariser.name}' does not run on encoders of the family {trainee.sites.architecture}"
+                raise ModelError("encoder-does-not-fit", f"{message}\n    -> use one of {', '.join(allowed)}")
         for regulariser in self.in_edit_order:
             regulariser.edit_weights(trainee)
         for regulariser in self.in_edit_order:

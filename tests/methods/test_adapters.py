@@ -13,7 +13,7 @@ from regft_core.hooks.base import Regulariser, Setting
 from regft_core.methods.lora import Lora
 from regft_core.methods.prefix_tuning import PrefixTuning
 from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
-from regft_core.models.prefixes import FAMILIES as PREFIXED
+from regft_core.models.virtual_tokens import FAMILIES as PREFIXED
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
 from tests.extras import needs

@@ -37,7 +37,7 @@ class Description:
         degraded: kind of task -> mark that results on it carry (a substitute for a loss the paper does not define).
         smallest_effect: smallest change of unit-scale activations that the method relies on.
         refused_precisions: precision that the method cannot run in at all -> reason.
-        refused_architectures: encoder families on which the method does not run; it is refused there with those that it has.
+        refused_architectures: encoder families on which the method does not run; it is refused there.
         refused_at_mask: why it cannot act on a model that answers at a mask (``model.pooling: mask``); empty: it can.
         refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
         refused_windows: why an example's text cannot be several rows (``model.windows``); empty: it can.

@@ -7,7 +7,7 @@ so a new file is tested without an edit.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -93,7 +93,6 @@ def accepted(cases: Sequence[Case]) -> pytest.MarkDecorator:
 
 STEPPING = [case for case in CASES if case.phase.training.epochs]
 every = on(CASES)
-stepping = on(STEPPING)
 
 
 def short(case: Case, **changes: Any) -> Any:
@@ -216,37 +215,45 @@ def maker(case: Case, architecture: str = "bert", training: Any = None, **form: 
     return lambda **options: case.bench(architecture, training=training, **form).loop(**options)
 
 
-@every
-def test_what_is_kept_and_handed_can_be_stored(case: Case) -> None:
-    assert laws.storable(maker(case, training=short(case))) == ""
+#: Law -> cases that it is about, changes of the bench, and what is wrong with a case.
+LAWS: dict[str, tuple[Sequence[Case], dict[str, Any], Callable[[laws.Make, Case], str]]] = {
+    "stored": (CASES, SHORT, lambda make, case: laws.storable(make)),
+    "own draws": (CASES, SHORT, lambda make, case: laws.own_draws(make, Path(inspect.getfile(case.cls)).parent)),
+    "resumed": (STEPPING, {}, lambda make, case: laws.resume(make, 3)),
+    "passes": (STEPPING, SHORT, lambda make, case: laws.passes(make, declared_cost([(case.cls, case.options)]))),
+    "passes of the fit": (
+        CASES,
+        {},
+        lambda make, case: laws.fit_passes(make, declared_fit([(case.cls, case.options)])),
+    ),
+    # Noise is drawn for the padded shape, so methods that add it agree to the size of the noise.
+    "padding": (
+        [case for case in STEPPING if "padding" not in case.description.exempt],
+        {"dropout": STILL},
+        lambda make, case: laws.padding(make),
+    ),
+    # Dropout would tell two passes apart by itself.
+    "random passes": (
+        [case for case in CASES if not case.declares.dropout.either],
+        {"dropout": STILL},
+        lambda make, case: laws.random_passes(make, case.declares.random_passes),
+    ),
+}
 
 
-@every
-def test_draws_come_from_generators_of_the_method(case: Case) -> None:
-    folder = Path(inspect.getfile(case.cls)).parent
-    assert laws.own_draws(maker(case, training=short(case)), folder) == ""
-
-
-@stepping
-@pytest.mark.parametrize("kill", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_resume_equals_uninterrupted(case: Case, kill: int) -> None:
-    assert laws.resume(maker(case), kill) == ""
+@pytest.mark.parametrize(
+    ("law", "case"), [pytest.param(law, case, id=f"{law}-{case.key}") for law, (of, *_) in LAWS.items() for case in of]
+)
+def test_it_keeps_the_law(law: str, case: Case) -> None:
+    _, changes, wrong = LAWS[law]
+    make = maker(case, training=short(case)) if changes is SHORT else maker(case, **changes)
+    assert wrong(make, case) == ""
 
 
 @accepted(STEPPING)
 def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str) -> None:
     """The optimiser alone moves them: a step that shifts the weights for a pass puts back their very bits."""
     assert laws.restored(maker(case, architecture)) == ""
-
-
-@stepping
-def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
-    assert laws.passes(maker(case, training=short(case)), declared_cost([(case.cls, case.options)])) == ""
-
-
-@every
-def test_measured_passes_of_the_fit_equal_the_declared_ones(case: Case) -> None:
-    assert laws.fit_passes(maker(case), declared_fit([(case.cls, case.options)])) == ""
 
 
 @pytest.mark.parametrize(("number", "case"), list(enumerate(OTHER_CASES)), ids=[case.name for case in OTHER_CASES])
@@ -257,12 +264,6 @@ def test_other_options_keep_the_laws_of_steps(number: int, case: Case) -> None:
     assert laws.passes(make, declared_cost([(case.cls, case.options)])) == ""
     if case.name != "weight_mixup" or case.options.variant != "released":  # it leaves the weights displaced
         assert laws.restored(make) == ""
-
-
-@on([case for case in STEPPING if "padding" not in case.description.exempt])
-def test_padding_does_not_change_the_loss(case: Case) -> None:
-    """Noise is drawn for the padded shape, so methods that add it agree to the size of the noise."""
-    assert laws.padding(maker(case, dropout=STILL)) == ""
 
 
 # ------------------------------------------------------------------------ frozen, start, anchor
@@ -318,7 +319,7 @@ def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case)
             assert set(found) == set(run.trainee.plain_names)
 
 
-# ------------------------------------------------------------------------ precision, random passes
+# ------------------------------------------------------------------------------------ precision
 
 
 @every
@@ -329,8 +330,3 @@ def test_half_precision_is_accepted_or_refused_as_declared(case: Case) -> None:
         return
     run = case.bench(training=short(case, precision="bf16"))
     assert len(run.loop().train().curve) == run.loop().total
-
-
-@on([case for case in CASES if not case.declares.dropout.either])  # dropout would tell two passes apart by itself
-def test_passes_are_random_where_declared(case: Case) -> None:
-    assert laws.random_passes(maker(case, dropout=STILL), case.declares.random_passes) == ""

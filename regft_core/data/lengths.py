@@ -153,7 +153,8 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
         wanted, limit = math.ceil(p95 / STEP) * STEP, found["limit"]
         advice = f"Set model.max_length: {wanted if limit is None else min(wanted, limit)} in params.yaml"
         if limit is not None and wanted > limit:
-            advice += ", all that the encoder reads, and windows (model: {windows: 4, stride: 64})"
+            more = 4 * found.get("windows", 1)
+            advice += f", all that the encoder reads, and more windows (model: {{windows: {more}, stride: 64}})"
         texts.append(
             f"{task}: {setting(found)} cuts {named}; 95 of 100 rows have at most {p95} tokens, the longest has "
             f"{longest}. {advice}."

@@ -50,7 +50,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/grid": (750, 5),
     "tests/hooks": (200, 1),
     "tests/kinds": (600, 4),
-    "tests/methods": (7450, 38),
+    "tests/methods": (7400, 38),
     "tests/models": (2400, 18),
     "tests/official": (1250, 7),
     "tests/papers": (950, 6),

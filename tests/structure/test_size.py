@@ -36,7 +36,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/settings": (4050, 28),
     "regft_core/statistics": (1550, 11),
     "regft_core/tracking": (1050, 7),
-    "regft_core/training": (3500, 27),
+    "regft_core/training": (3400, 26),
     "stages": (1700, 15),
     "tests": (1650, 17),
     "tests/benchmarks": (250, 2),

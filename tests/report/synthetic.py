@@ -169,7 +169,7 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
             "rows": n,
             "measured": n,
             "unknown": 0.0,
-            "jointly": {"median": 20, "p95": 60, "longest": 200, "cut": 0.01, "cut_at_limit": 0.0},
+            "jointly": {"median": 20, "p95": 60, "longest": 200, "cut": 0.01},
         }
         for one, n in described["counts"].items()
     }

@@ -137,33 +137,23 @@ def tensor_artifacts(stored: Path, names: Sequence[str]) -> dict[str, pd.DataFra
 
 
 def _summary(tensors: Mapping[str, Any]) -> pd.DataFrame:
-    rows = [
-        {
-            "tensor": name,
-            "shape": "x".join(map(str, values.shape)) or "1",
-            "mean": float(np.mean(values, dtype=np.float64)),
-            "std": float(np.std(values, dtype=np.float64)),
-            **dict(zip(("min", "q05", "median", "q95", "max"), _quantiles(values))),
-        }
-        for name, values in sorted(tensors.items())
-    ]
+    rows = []
+    for name, values in sorted(tensors.items()):
+        quantiles = (values.min(), *np.quantile(_sample(values), [0.05, 0.5, 0.95]), values.max())
+        moments = {"mean": np.mean(values, dtype=np.float64), "std": np.std(values, dtype=np.float64)}
+        numbers = moments | dict(zip(("min", "q05", "median", "q95", "max"), quantiles))
+        shape = "x".join(map(str, values.shape)) or "1"
+        rows.append({"tensor": name, "shape": shape, **{key: float(value) for key, value in numbers.items()}})
     return pd.DataFrame(rows)
-
-
-def _quantiles(values: Any) -> list[float]:
-    inner = np.quantile(_sample(values), [0.05, 0.5, 0.95])
-    return [float(value) for value in (values.min(), *inner, values.max())]
 
 
 def _figure(name: str, tensors: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    histogram, by_tensor = figure.subplots(1, 2)
-    histogram.hist(np.concatenate([_sample(values) for values in tensors.values()]), bins=50)
-    histogram.set(title=f"{name}: all values", xlabel="value", ylabel="count", yscale="log")
-    by_tensor.plot([float(np.mean(values, dtype=np.float64)) for _, values in sorted(tensors.items())], ".")
-    by_tensor.set(title="mean of each tensor", xlabel="tensor, in the order of the table", ylabel="mean")
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axis = figure.subplots()
+    axis.hist(np.concatenate([_sample(values) for values in tensors.values()]), bins=50)
+    axis.set(title=f"{name}: all values", xlabel="value", ylabel="count", yscale="log")
     return figure
 
 

@@ -100,10 +100,10 @@ def test_a_score_by_epoch_that_was_not_taken_is_left_out() -> None:
 
     runs = [SimpleNamespace(seed=seed, epoch_scores=scores(seed)) for seed in range(6)]
     cell: Any = SimpleNamespace(finetune=SimpleNamespace(runs=runs))
-    curves = figures.epochs(cell, "accuracy")["dev"]
-    assert [list(epochs) for epochs, _ in curves] == [[1.0, 3.0]] * 6  # the second gave no number
-    np.testing.assert_allclose(np.mean([values for _, values in curves], axis=0), [62.5, 82.5])
-    assert figures.epochs(cell, "f1") == {}
+    curves = figures.epochs(cell, "accuracy", "dev")
+    assert (list(curves.index), len(curves.columns)) == ([1.0, 3.0], 6)  # the second gave no number
+    np.testing.assert_allclose(curves.mean(axis=1), [62.5, 82.5])
+    assert figures.epochs(cell, "f1", "dev").empty
 
 
 def test_the_switch_of_scores_by_epoch_is_no_setting_that_an_arm_trains_under() -> None:

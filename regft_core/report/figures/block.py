@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 from matplotlib.ticker import LogLocator, NullLocator
 
 from regft_core import metrics
@@ -22,8 +22,6 @@ from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import GAIN, LOSS, SAME
 from regft_core.statistics.verdict import NONE as NO_VERDICT
 
-#: Steps (or epochs) and values of one run.
-Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 #: Most panels of the phases before fine-tuning, and points of a curve; ``curves.csv`` has more.
 MOST_PHASES, CURVE_POINTS = 12, 60
 #: How a method names, in its diagnostics, the loss on held-out rows that its search lowers.
@@ -210,7 +208,7 @@ def search_curves(block: Block) -> str:
     for row in block.rows:
         for phase in dict.fromkeys(point.phase for point in row.curves or () if point.phase != "finetune"):
             logged = (o for o in row.diagnostics if o.phase == phase and o.name.endswith(OUTER))
-            outer = _curves((o.seed, o.step, o.value) for o in logged)
+            outer = by_run((o.seed, o.step, o.value) for o in logged)
             shown[f"{row.method}, {phase}"] = _runs(_losses(row, phase), outer, ("inner", "outer"))
     title = f"Loss of the phases before fine-tuning on {block.title}"
     return _curve_panels(f"search-{block.name}", title, dict(list(shown.items())[:MOST_PHASES]), "step", "loss")
@@ -218,61 +216,50 @@ def search_curves(block: Block) -> str:
 
 def epoch_curves(block: Block) -> str:
     """Primary metric after every epoch, one panel per method on one scale; nothing where no run took it."""
-    taken = {row.method: epochs(row, block.primary) for row in block.rows}
     shown = {
-        name: _runs(own.get("dev", []), own.get("held_out", []), ("dev", "set aside")) for name, own in taken.items()
+        row.method: _runs(
+            epochs(row, block.primary, "dev"), epochs(row, block.primary, "held_out"), ("dev", "set aside")
+        )
+        for row in block.rows
     }
     title = f"Score by epoch on {block.title}"
     return _curve_panels(f"epochs-{block.name}", title, shown, "epoch", block.primary, shared=True)
 
 
-def epochs(cell: CellData, metric: str) -> dict[str, list[Curve]]:
-    """Rows that were scored (``dev``, ``held_out``) -> a curve per run and member with at least one score."""
-    points: dict[str, list[tuple[Any, float, float | None]]] = {}
-    for run in cell.finetune.runs:
-        if run.epoch_scores is not None and run.epoch_scores.metric == metric:
-            for phase, rows, _, epoch, score in run.epoch_scores.scores:
-                scaled = None if score is None else score * factor(metric)
-                points.setdefault(rows, []).append(((run.seed, phase), epoch, scaled))
-    return {rows: curves for rows, own in points.items() if (curves := _curves(own))}
+def epochs(cell: CellData, metric: str, rows: str) -> pd.DataFrame:
+    """The scores of some rows (``dev``, ``held_out``) after every epoch, as ``by_run`` has them."""
+    scored = (run for run in cell.finetune.runs if run.epoch_scores is not None and run.epoch_scores.metric == metric)
+    every = ((run.seed, score) for run in scored for score in run.epoch_scores.scores)  # type: ignore[union-attr]
+    own = ((seed, score) for seed, score in every if score.rows == rows)
+    return factor(metric) * by_run((f"{seed} {score.phase}", score.epoch, score.score) for seed, score in own)
 
 
-def _losses(cell: CellData, phase: str) -> list[Curve]:
+def _losses(cell: CellData, phase: str) -> pd.DataFrame:
     points = thinned([point for point in cell.curves or () if point.phase == phase], CURVE_POINTS)
-    return _curves((point.seed, point.step, point.loss) for point in points)
+    return by_run((point.seed, point.step, point.loss) for point in points)
 
 
-def _curves(points: Iterable[tuple[Any, float, float | None]]) -> list[Curve]:
-    """Steps and finite values of each run, from (run, step, value)."""
-    by_run: dict[Any, list[tuple[float, float]]] = {}
-    for run, step, value in points:
-        if value is not None and math.isfinite(value):
-            by_run.setdefault(run, []).append((float(step), float(value)))
-    return [tuple(np.array(sorted(by_run[run])).T) for run in sorted(by_run)]
+def by_run(points: Iterable[tuple[Any, float, float | None]]) -> pd.DataFrame:
+    """Finite values of (run, step, value): a column for each run, by step."""
+    frame = pd.DataFrame(points, columns=["run", "step", "value"]).astype({"step": float, "value": float})
+    return frame[np.isfinite(frame["value"])].pivot_table(index="step", columns="run", values="value")
 
 
-def _runs(curves: Sequence[Curve], others: Sequence[Curve] = (), names: tuple[str, str] = ("", "")) -> list[Marks]:
-    """Thin lines of runs and their thick mean; ``others`` dashed. Names where there are both."""
+def _runs(curves: pd.DataFrame, others: pd.DataFrame | None = None, names: tuple[str, str] = ("", "")) -> list[Marks]:
+    """Thin lines of runs and their thick mean; ``others`` dashed. Names where there are both.
+
+    In the mean a run that stopped early counts as far as it went.
+    """
     looks = (ACCENT, INK, "-"), (WORSE, WORSE, (0, (4, 1.5)))
-    marks = []
-    for own, (thin, thick, dashes), name in zip((curves, others), looks, names):
-        marks += [Marks(*curve, thin, width=0.7, alpha=0.3) for curve in own]
-        if own:
-            steps, means = _mean(own)
-            dot = "o" if len(steps) == 1 else ""  # a line of one point would not be seen
-            label = name if curves and others else ""
-            marks.append(Marks(steps, means, thick, dot, dashes, label, width=1.4))
+    shown = [(own, *look, name) for own, look, name in zip((curves, others), looks, names) if own is not None]
+    marks, named = [], sum(not own.empty for own, *_ in shown) > 1
+    for own, thin, thick, dashes, name in (one for one in shown if not one[0].empty):
+        runs = [run.dropna() for _, run in own.items()]
+        marks += [Marks([*run.index], [*run], thin, width=0.7, alpha=0.3) for run in runs]
+        means = own.interpolate("index", limit_area="inside")[max(run.index[0] for run in runs) :].mean(axis=1)
+        dot = "o" if len(means) == 1 else ""  # a line of one point would not be seen
+        marks.append(Marks([*means.index], [*means], thick, dot, dashes, name if named else "", width=1.4))
     return marks
-
-
-def _mean(curves: Sequence[Curve]) -> Curve:
-    """The mean of curves. A run that stopped early counts as far as it went."""
-    first, last = max(steps[0] for steps, _ in curves), max(steps[-1] for steps, _ in curves)
-    common = np.unique(np.concatenate([steps for steps, _ in curves]))
-    common = common[common >= first]
-    if len(common) > CURVE_POINTS:
-        common = np.linspace(first, last, CURVE_POINTS)
-    return common, np.nanmean([np.interp(common, *curve, right=np.nan) for curve in curves], axis=0)
 
 
 def _curve_panels(

@@ -1,10 +1,10 @@
 """Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
 
 The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
-those before it, with five folds, else three. Then, each if it still fits: a second repeat of the folds where rows are
-few, the next method, a second training for every tuned method, the other methods one by one, a third training, runs
-with a quarter and half of the rows for a forecast. Without time for that start, the methods before the tuned one, else
-those that are always listed.
+those before it, with five folds. Then, each if it still fits: a second repeat of the folds where rows are few, the next
+method, a second training for every tuned method, the other methods one by one, a third training, runs with a quarter
+and half of the rows for a forecast. Without time for that start, the methods before the tuned one, else those that are
+always listed, with five folds, else three: fewer folds never pay for a tuned method.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def choose(
     tuned = next((place for place, name in enumerate(methods) if name in preset.tuning.methods), 0)
     starts = [
         Setup(encoder, count, (*always, *first))
-        for first in dict.fromkeys((tuple(methods[: tuned + 1]), tuple(methods[:tuned]), ()))
+        for first, counts in {tuple(methods[: tuned + 1]): folds[:1], tuple(methods[:tuned]): folds, (): folds}.items()
         for encoder in encoders
-        for count in folds
+        for count in counts
     ]
     budget = 60 * minutes
     setup = next((start for start in starts if seconds(start) <= budget), None)

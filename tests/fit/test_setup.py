@@ -44,11 +44,11 @@ def chosen(budget: float, rows: int = 200, most: int | None = 50, may_forecast: 
     [
         (4, "small", 3, ["probe"], 1, 1),
         (6, "small", 5, ["probe"], 1, 1),
-        (43, "small", 3, ["probe", "share"], 1, 1),
+        (39, "small", 5, ["probe"], 1, 2),  # no fewer folds for ``share``
         (65, "small", 5, ["probe", "share"], 1, 1),
         (115, "small", 5, ["probe", "share", "plain"], 1, 1),
         (225, "small", 5, ["probe", "share", "plain"], 1, 2),
-        (430, "large", 3, ["probe", "share"], 1, 1),
+        (430, "small", 5, ["probe", "share", "plain"], 2, 2),
         (650, "large", 5, ["probe", "share"], 1, 1),
         (20_000, "large", 5, ["probe", "share", "plain", "slow"], 2, 2),
     ],

@@ -55,7 +55,9 @@ def test_a_damaged_file_is_named_and_never_a_traceback(
 # --------------------------------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize("kind", ["a directory", "neither a file nor a directory", "a link to nowhere.csv, which does not exist"])
+@pytest.mark.parametrize(
+    "kind", ["a directory", "neither a file nor a directory", "a link to nowhere.csv, which does not exist"]
+)
 def test_what_is_no_file_is_called_what_it_is(build: Any, registry: dict[str, Any], kind: str) -> None:
     root = build({"data/opinions/train.csv": None})
     path = root / "data/opinions/train.csv"

@@ -31,7 +31,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/models": (4200, 26),
     "regft_core/report": (5050, 29),
     "regft_core/runs": (4750, 23),
-    "regft_core/schema": (1500, 8),
+    "regft_core/schema": (1450, 8),
     "regft_core/serve": (2100, 12),
     "regft_core/settings": (4050, 28),
     "regft_core/statistics": (1550, 11),

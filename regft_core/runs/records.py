@@ -78,7 +78,6 @@ class Tuned(Record):
     chosen: int
     selection: str
     split: Number | None = None
-    per: str
     metric: str
     seconds: Number
     trials: list[Trial]

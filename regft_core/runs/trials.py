@@ -51,7 +51,6 @@ def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: 
         "chosen": best,
         "selection": tuning.selection,
         "split": tuning.share if tuning.selection == "split" else None,
-        "per": "seed" if tuning.judged_by_seed else "cell",
         "metric": primary,
         "seconds": sum(record["seconds"] for record in of_run),
         "trials": [_over_folds([record for record in of_run if record["trial"] == trial]) for trial in trials],

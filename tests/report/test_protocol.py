@@ -73,7 +73,7 @@ def tuned(seed: int, selection: str) -> dict[str, Any]:
         | {"seconds": 2.0, "steps": 57}
         for i in range(3)
     ]
-    return {"values": values[best], "chosen": best, "selection": selection, "per": "seed", "seconds": 6.0} | {
+    return {"values": values[best], "chosen": best, "selection": selection, "seconds": 6.0} | {
         "metric": "accuracy",
         "trials": trials,
     }

@@ -95,7 +95,7 @@ class Table:
 
 def run_cell(cell: Cell, *, device: str) -> float:
     """Train one cell and predict its rows; seconds of the work itself. Reads the model from disk, as runs do."""
-    from regft_core.evaluate.predict import predict
+    from regft_core.evaluate.logits import predict
     from regft_core.runs.training_run import train
 
     started = time.perf_counter()
@@ -226,7 +226,7 @@ def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
 
 def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:
     """Adds the rows per second of a whole evaluation (batches made, sent, and logits read back), interleaved."""
-    from regft_core.evaluate.predict import predict
+    from regft_core.evaluate.logits import predict
 
     encoded = cost.tokens(options.evaluated, length)
     seconds: dict[str, list[float]] = {"fp32": [], "bf16": []}

@@ -40,13 +40,13 @@ import pandas as pd
 from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
-from regft_core.fit.rows import Asked
+from regft_core.fit.own_rows import Asked
+from regft_core.grid.cell_keys import grid_rows, read_failures
 from regft_core.grid.compute import compute_only
-from regft_core.grid.keys import grid_rows, read_failures
 from regft_core.grid.repro import repro
 from regft_core.report import project_report
 from regft_core.report.results import Results
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.document import edited

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regft_core.errors import DataError
 from regft_core.fit.fitting import Wanted, fit_method
-from regft_core.fit.rows import Asked
+from regft_core.fit.own_rows import Asked
 from regft_core.serve.loaded import LoadedModel, Text
 
 #: Texts, pairs of texts, or a data frame with one or two columns of them.

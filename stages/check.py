@@ -100,7 +100,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
 
     next: regft run
     """
-    from regft_core.grid.keys import grid_rows
+    from regft_core.grid.cell_keys import grid_rows
 
     project = project_or_preset(root, arguments.preset)
     warn(project)
@@ -119,7 +119,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
         parts.append("\n".join(budget_lines(project.params.tuning, project.methods.values())))
     parts.append("\n".join(_lengths(project)))
     if arguments.detect is not None:
-        from regft_core.grid.keys import read_failures
+        from regft_core.grid.cell_keys import read_failures
         from regft_core.report import planner, write
 
         failures, work = read_failures(project.root), Work(project.root)
@@ -140,7 +140,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
 def _lengths(project: Project) -> Iterator[str]:
     """Yield the tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
     from regft_core.data import lengths
-    from regft_core.grid.lengths import known_lengths, modes
+    from regft_core.grid.measured_lengths import known_lengths, modes
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     measured = {task: found for task, found in every.items() if found is not None}
@@ -168,7 +168,7 @@ def version(root: Path, arguments: argparse.Namespace) -> None:
 
     next: regft check
     """
-    from regft_core.runs.project import versions
+    from regft_core.runs.opened_project import versions
 
     found = versions()
     if arguments.json:

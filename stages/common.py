@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from regft_core import output
 from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
-from regft_core.grid.processes import die_with_parent
-from regft_core.runs.project import open_project
+from regft_core.grid.worker_processes import die_with_parent
+from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import FileFormat
 from regft_core.settings.document import Document
 from regft_core.settings.preset import lay_out, preset_document, preset_file
@@ -26,7 +26,7 @@ from regft_core.settings.validate import validate
 
 if TYPE_CHECKING:
     from regft_core.contract import Promise
-    from regft_core.fit.rows import Asked
+    from regft_core.fit.own_rows import Asked
     from regft_core.runs.run import Stage
     from regft_core.serve.model import ServedModel
 
@@ -124,7 +124,7 @@ def format_of(arguments: argparse.Namespace) -> FileFormat:
 
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
     """Return a file of labelled rows with its columns, as the options of ``ROWS`` say."""
-    from regft_core.fit.rows import Asked
+    from regft_core.fit.own_rows import Asked
 
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
     ood = tuple(map(Path, getattr(arguments, "ood", ())))

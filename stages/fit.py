@@ -11,9 +11,9 @@ from regft_core.data.table import open_table
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.fitting import FOLDER, Wanted, fit_rows
 from regft_core.fit.new_project import make_project
-from regft_core.fit.rows import Asked
+from regft_core.fit.own_rows import Asked
 from regft_core.names import listing
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import FileFormat
 
 from .cli import BEGAN

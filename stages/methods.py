@@ -12,7 +12,7 @@ from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.grid.method_table import as_text, catalogue
 from regft_core.names import suggestion
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.controls import missing, with_controls
 from regft_core.settings.preset import preset_file
 

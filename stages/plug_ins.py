@@ -42,7 +42,7 @@ def test_method(root: Path, arguments: argparse.Namespace) -> None:
 
     next: list the method in params.yaml, then `regft check`
     """
-    from regft_core.contract.check import check_method
+    from regft_core.contract.check_method import check_method
 
     print_promises(check_method(root, arguments.name))
 

@@ -12,12 +12,12 @@ from regft_core import output
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
-from regft_core.grid.keys import read_failures
+from regft_core.grid.cell_keys import read_failures
 from regft_core.names import plural
 from regft_core.report import project_report, show
-from regft_core.runs.project import open_project
-from regft_core.settings.files import LEADERBOARD, store_path
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import cells
+from regft_core.settings.yaml_paths import LEADERBOARD, store_path
 
 from .common import COLUMNS, command, flag
 from .run import PRINTED

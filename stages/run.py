@@ -12,18 +12,18 @@ from pathlib import Path
 from textwrap import fill
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.grid.fetch import needs_text, require_named_sets
-from regft_core.grid.keys import grid_rows
+from regft_core.grid.cell_keys import grid_rows
+from regft_core.grid.missing_files import needs_text, require_named_sets
 from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate, gpu_line
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
-from regft_core.settings.files import LEADERBOARD, no_project
 from regft_core.settings.grid import cells
 from regft_core.settings.preset import FOLDER, lay_out, preset_file, preset_names
 from regft_core.settings.project import Project
 from regft_core.settings.run_config import lay_out_config
 from regft_core.settings.small import lay_out_small
+from regft_core.settings.yaml_paths import LEADERBOARD, no_project
 
 from .common import CHANGES, COLUMNS, argument, command, flag, open_preset
 

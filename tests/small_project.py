@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import yaml
 
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import Project
 from stages import cli
 from tests import warm

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regft_core.data.examples import Example, excerpt, means_none, text_key
-from regft_core.data.rows import Split
+from regft_core.data.read_split import Split
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.kinds._reading import to_number

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
-from regft_core.data.reading import Reading, framed
+from regft_core.data.windows import Reading, framed
 from regft_core.errors import DataError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def encode(
     Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
     2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
-    ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``).
+    ``reading``, an instruction stands before them, or long ones become several rows (``data/windows.py``).
 
     Raises DataError for a single text where each text of a pair is a row of its own.
     """

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example, excerpt, text_key
-from regft_core.data.rows import Split
+from regft_core.data.read_split import Split
 from regft_core.lazy import np
 from regft_core.names import plural
 from regft_core.rng import derive

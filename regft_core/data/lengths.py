@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regft_core.data.examples import Example
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from regft_core.names import aligned
 
 #: Rows that are measured of a larger set, evenly spaced.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
 from regft_core.data.lengths import UNKNOWN
-from regft_core.data.reading import Fields, token_rows
+from regft_core.data.windows import Fields, token_rows
 from regft_core.errors import DataError, ModelError
 from regft_core.names import listing
 from regft_core.rng import derive

@@ -14,7 +14,7 @@ from typing import Any
 
 from regft_core.data.dividing import divide
 from regft_core.data.examples import text_key, to_jsonl
-from regft_core.data.rows import Split
+from regft_core.data.read_split import Split
 from regft_core.disk.canonical import sha256_text
 from regft_core.errors import DataError
 from regft_core.kinds import find

@@ -10,7 +10,7 @@ from typing import Any
 from regft_core.data.examples import WrongText, text_of
 from regft_core.errors import Problem
 from regft_core.fit.labels import Labels
-from regft_core.fit.rows import Asked, OwnRows, name_of, rows_of
+from regft_core.fit.own_rows import Asked, OwnRows, name_of, rows_of
 from regft_core.kinds._reading import as_text
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.tasks import RESERVED_SETS

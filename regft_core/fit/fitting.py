@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 from regft_core import metrics
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
+from regft_core.fit.draft import Draft
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
-from regft_core.fit.project import Draft
-from regft_core.fit.rows import Asked, read_own
+from regft_core.fit.own_rows import Asked, read_own
 from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
@@ -26,11 +26,11 @@ from regft_core.grid.refit import refit
 from regft_core.models.products import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.export import export
-from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
+from regft_core.settings.yaml_paths import RESULTS
 
 #: Where projects are made without a folder.
 FOLDER = "fits"

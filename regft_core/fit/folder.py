@@ -15,10 +15,10 @@ from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
-from regft_core.fit.project import Draft
+from regft_core.fit.draft import Draft
 from regft_core.names import listing
 from regft_core.settings.document import edited
-from regft_core.settings.files import task_file
+from regft_core.settings.yaml_paths import task_file
 
 #: What a folder was made from.
 RECORD = "fit.json"

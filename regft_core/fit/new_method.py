@@ -12,7 +12,7 @@ from regft_core.catalogue import METHODS as REGULARISERS
 from regft_core.catalogue import use_project
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
-from regft_core.settings.files import METHODS, find, method_file
+from regft_core.settings.yaml_paths import METHODS, find, method_file
 
 YAML = """\
 description: what it does, in one line
@@ -24,7 +24,7 @@ TEST = """\
 
 from pathlib import Path
 
-from regft_core.contract.check import check_method
+from regft_core.contract.check_method import check_method
 
 
 def test_it_keeps_the_contract():

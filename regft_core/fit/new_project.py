@@ -17,9 +17,9 @@ import yaml
 from regft_core import __version__, shipped
 from regft_core.disk.files import TEMPORARY, explained, temporary_name, write_text
 from regft_core.errors import ConfigError, Problem
-from regft_core.fit.rows import Asked, read_own
+from regft_core.fit.own_rows import Asked, read_own
 from regft_core.names import listing
-from regft_core.settings.files import TASKS, names, task_file
+from regft_core.settings.yaml_paths import TASKS, names, task_file
 
 EXAMPLE = "cue_sentence"
 #: What may lie in the folder already.

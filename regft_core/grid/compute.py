@@ -16,15 +16,15 @@ from pathlib import Path
 
 from regft_core.disk.files import remove, write_json
 from regft_core.errors import PlanOutdated, RegftError, StoreError
+from regft_core.grid.cell_keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
 from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of, run_on_executor
-from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
+from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.outputs import trains_encoder, write_cell
-from regft_core.runs.project import Job, check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
 from regft_core.runs.work import Work, is_current
 from regft_core.schema.method import FINETUNE

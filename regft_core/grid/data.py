@@ -26,8 +26,7 @@ from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, PlanOutdated, Problem, StoreError
-from regft_core.grid.fetch import require_named_sets, tasks_to_prepare
-from regft_core.grid.lengths import (
+from regft_core.grid.measured_lengths import (
     fast_tokenizer,
     lengths_file,
     lengths_inputs,
@@ -35,6 +34,7 @@ from regft_core.grid.lengths import (
     modes,
     up_to_date_lengths,
 )
+from regft_core.grid.missing_files import require_named_sets, tasks_to_prepare
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
 from regft_core.names import listing
@@ -44,9 +44,9 @@ from regft_core.runs.work import dataset_folder, described_task, is_current, sea
 from regft_core.schema.method import Method, other_tasks
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import TaskConfig
-from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
+from regft_core.settings.yaml_paths import task_file
 
 
 def prepare(project: Project, method: Method | None = None, task: str = "") -> None:

@@ -19,17 +19,17 @@ from regft_core.models.devices import refuse_slow_bf16, take_device
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
-from regft_core.runs.project import Job, opened
+from regft_core.runs.opened_project import Job, opened
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
-from regft_core.settings.files import project_root, store_path
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import described
+from regft_core.settings.yaml_paths import project_root, store_path
 
 #: An evaluation, a job whose number of rows is not known yet, and any part of a job at least, so that the progress bar
 #: counts it; in steps of plain fine-tuning.

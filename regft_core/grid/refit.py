@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ConfigError, DataError, Problem
+from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
 from regft_core.grid.jobs import PlannedJob, Planner, run_on_executor
-from regft_core.grid.keys import cell_keys
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context
+from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.outputs import cell_of
-from regft_core.runs.project import Job, check_listed, open_project
 from regft_core.runs.trials import choose
 from regft_core.runs.work import Work, is_current
 from regft_core.settings.grid import Cell

@@ -23,10 +23,10 @@ from regft_core.disk.files import write_json
 from regft_core.disk.paths import cache_folder
 from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError, RunFailed, StoreError
+from regft_core.grid.cell_keys import cached_seeds, grid_rows
 from regft_core.grid.executors import JobsFailed, is_remote, run_all, visible_devices
 from regft_core.grid.jobs import prepared_devices
-from regft_core.grid.keys import cached_seeds, grid_rows
-from regft_core.grid.lengths import known_lengths
+from regft_core.grid.measured_lengths import known_lengths
 from regft_core.hooks import compose
 from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import discover

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from regft_core.data.batches import Batch
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
-    from regft_core.data.reading import Reading
+    from regft_core.data.windows import Reading
     from regft_core.models.sites import EmbeddingSite, LayerSite
-    from regft_core.training.fitting import FitData
+    from regft_core.training.phase_rows import FitData
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them

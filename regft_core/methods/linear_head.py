@@ -20,7 +20,7 @@ Decisions:
   both are folded into the weights: the exported model is plain. Standardised one by one, features that hardly vary
   would get weights from which fine-tuning diverges.
 - a class without a row is never predicted; the row of a class that has no other is in every fit. Both are marked.
-- ``decision: metric`` fits offsets of the logits (``training/decision.py``). They are stored beside the weights, so
+- ``decision: metric`` fits offsets of the logits (``training/offsets.py``). They are stored beside the weights, so
   probabilities stay as they are, and count where no step follows.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
@@ -102,7 +102,7 @@ class LinearHead(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.layers import last_linear
+        from regft_core.models.classifier_parts import last_linear
 
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         self._notes: list[str] = []
@@ -146,7 +146,7 @@ class LinearHead(Regulariser):
         self.diagnostics.log("linear_head.strength", 0, solution.strength)
 
     def decision(self) -> Decision | None:
-        from regft_core.training.decision import decision_of
+        from regft_core.training.offsets import decision_of
 
         return decision_of(self.setting, self._left_out, self._labels)
 

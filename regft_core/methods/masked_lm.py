@@ -97,7 +97,7 @@ class MaskedLm(Regulariser):
         self.head = trainee.attach("masked_lm", head)
 
     def _require_own_weights(self, trainee: Trainee, head: Any) -> None:
-        from regft_core.models.masked_lm import own_parameters
+        from regft_core.models.masking import own_parameters
 
         if own_parameters(head, trainee.model):
             return
@@ -120,7 +120,7 @@ class MaskedLm(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
-        from regft_core.models.masked_lm import masked_positions, with_tokens
+        from regft_core.models.masking import masked_positions, with_tokens
 
         options, generator = self.options, step.generator("masked_lm.positions")
         positions = masked_positions(
@@ -148,6 +148,6 @@ class MaskedLm(Regulariser):
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         """The masked-LM head without the embedding that it shares with the encoder."""
-        from regft_core.models.masked_lm import own_parameters
+        from regft_core.models.masking import own_parameters
 
         return {f"head/{name}": value for name, value in own_parameters(self.head, trainee.model).items()}

@@ -13,7 +13,7 @@ Decisions:
   rows, as in ``tfidf_logistic``.
 - ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
 - where the metric is F1 or Matthews, the average's answers to rows that members had not seen fit offsets of its logits
-  (``training/decision.py``), as those of a solved head do.
+  (``training/offsets.py``), as those of a solved head do.
 - words are read from the whole text; the encoder reads ``model.max_length`` tokens.
 """
 
@@ -158,7 +158,7 @@ class Stacking(Regulariser):
         return list(self._notes)
 
     def decision(self) -> Decision | None:
-        from regft_core.training.decision import decision_of
+        from regft_core.training.offsets import decision_of
 
         return decision_of(self.setting, self._left_out, self._labels)
 
@@ -219,8 +219,8 @@ class Stacking(Regulariser):
 
     def _vectors(self, trainee: Trainee, batches: Iterable[Batch]) -> npt.NDArray[np.float64]:
         """[n, d]: what the last linear of the head receives of every row, as ``linear_head`` reads it."""
+        from regft_core.models.classifier_parts import last_linear
         from regft_core.models.features import answers
-        from regft_core.models.layers import last_linear
 
         linear = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         answer = answers(trainee.model, linear, trainee.features)

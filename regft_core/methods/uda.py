@@ -115,7 +115,7 @@ class Uda(Regulariser):
         """The weighted divergence, a scalar; see the head of this file."""
         if not self.options.weight:
             return None
-        from regft_core.models.masked_lm import choose_positions, maskable
+        from regft_core.models.masking import choose_positions, maskable
 
         texts, generator = step.texts(), step.generator("uda.hidden")
         with torch.no_grad():

@@ -169,7 +169,7 @@ class Verbaliser(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masked_lm import take_head
+        from regft_core.models.masking import take_head
 
         if not self.model.pretrained_head:
             phase = self.options.head

@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.formatting import interval, number, points, sign
-from regft_core.report.model import ROLES, Block, by_size
+from regft_core.report.values import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.params import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles

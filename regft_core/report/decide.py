@@ -16,7 +16,7 @@ from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report import sentences
 from regft_core.report.formatting import point_of, some
-from regft_core.report.model import Block, Choice, Comparison, Decision, Row
+from regft_core.report.values import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows, taken

@@ -13,7 +13,7 @@ from typing import Any
 
 from regft_core.evaluate.analysis_result import Table
 from regft_core.report.formatting import some
-from regft_core.report.model import Block
+from regft_core.report.values import Block
 from regft_core.runs.records import Finding, FindingRecord
 from regft_core.statistics.bootstrap import seed_interval
 

@@ -14,8 +14,8 @@ import numpy as np
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign, some
-from regft_core.report.model import Block, Comparison, Report, Role, Row
 from regft_core.report.sentences import looked_at
+from regft_core.report.values import Block, Comparison, Report, Role, Row
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 

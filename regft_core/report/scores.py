@@ -14,8 +14,8 @@ from regft_core.report.decide import decide
 from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
 from regft_core.report.looks import Look, Looks, digests
-from regft_core.report.model import Block, Comparison, Pair, Row, Score
 from regft_core.report.read_grid import BlockData, CellData, Inputs
+from regft_core.report.values import Block, Comparison, Pair, Row, Score
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from regft_core.names import plural
 from regft_core.report.formatting import interval, listed, number, points, ratio, score, some
-from regft_core.report.model import Block, Choice, Comparison, Row
+from regft_core.report.values import Block, Choice, Comparison, Row
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, SAME, USUAL_SPREAD, overall
 

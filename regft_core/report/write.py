@@ -9,21 +9,21 @@ from pathlib import Path
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
-from regft_core.report.answers import answers_of
-from regft_core.report.figures.answers import answer_figures
+from regft_core.report.figures.answer_charts import answer_figures
 from regft_core.report.figures.block import figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
-from regft_core.report.model import Report
 from regft_core.report.page import render
-from regft_core.report.published.table import published_tables
+from regft_core.report.published.published_table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
 from regft_core.report.scores import build_block
 from regft_core.report.sentences import findings
-from regft_core.settings.files import store_path
+from regft_core.report.values import Report
+from regft_core.report.wrong_answers import answers_of
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
+from regft_core.settings.yaml_paths import store_path
 
 OUT = Path("reports")
 

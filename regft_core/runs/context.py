@@ -19,7 +19,7 @@ from regft_core.hooks.registry import Registry
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.environment import environment
 from regft_core.runs.keys import Keys
-from regft_core.runs.project import Job, check_listed, open_project
+from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.rows import (
     PhaseData,
     groups_of,
@@ -36,8 +36,8 @@ from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase, optimiser_steps
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.params import TuningConfig
-from regft_core.settings.files import store_path
 from regft_core.settings.project import Project
+from regft_core.settings.yaml_paths import store_path
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
@@ -167,7 +167,7 @@ class Context:
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
         """Tokenise as ``phase`` reads texts; the same texts of another run of this process are not tokenised again."""
         from regft_core.data.encode import encode
-        from regft_core.data.reading import Reading
+        from regft_core.data.windows import Reading
 
         encoder = self.encoder_of(phase)
         return encode(

@@ -109,7 +109,7 @@ def earlier_answers(context: Context, earlier: Phase, given: Handed, phase: Phas
     import torch
 
     from regft_core.data.batches import padding_of
-    from regft_core.evaluate.predict import predict
+    from regft_core.evaluate.logits import predict
 
     model = load_pretrained(context, earlier)
     model.load_state_dict(model.state_dict() | given.weights)

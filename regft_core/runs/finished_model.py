@@ -59,7 +59,7 @@ class FinishedModel:
     @cached_property
     def _setting(self) -> Setting:
         """The setting of the last phase, for rebuilding what its regularisers kept."""
-        from regft_core.data.reading import Reading
+        from regft_core.data.windows import Reading
 
         context, task = self._context, self._context.task
         return Setting(
@@ -230,7 +230,7 @@ class FinishedModel:
     def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits, means over the sets of demonstrations; raises RunFailed when one is not finite."""
         from regft_core.data.batches import padding_of
-        from regft_core.evaluate.predict import over_sets, predict
+        from regft_core.evaluate.logits import over_sets, predict
 
         def logits(rows: Encoded) -> npt.NDArray[Any]:
             return predict(

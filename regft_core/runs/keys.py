@@ -34,7 +34,7 @@ StageName = Literal[
 READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
 #: What turns texts into token ids, beside the tokenizer's files.
 TOKENS = ("regft_core.data.encode", "regft_core.models.load")
-_SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.predict", JUDGING)
+_SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.logits", JUDGING)
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 #: What gives an earlier phase's answers to the rows of a phase that learns from them.
@@ -42,7 +42,9 @@ ANSWERS = "regft_core.runs.encoder_tensors"
 STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
-    "lengths": Scope(("regft_core.data.lengths", "regft_core.grid.lengths"), ("regft_core.models", "regft_core.hooks")),
+    "lengths": Scope(
+        ("regft_core.data.lengths", "regft_core.grid.measured_lengths"), ("regft_core.models", "regft_core.hooks")
+    ),
     # What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
     "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
     # The members of a phase become one, by a rule whose file is added: by the tensors alone, or by scores of members.

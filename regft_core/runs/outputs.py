@@ -13,7 +13,7 @@ from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, fill_in
 from regft_core.errors import StoreError
 from regft_core.runs.context import Context
-from regft_core.runs.project import Job, versions
+from regft_core.runs.opened_project import Job, versions
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.schema.method import Phase

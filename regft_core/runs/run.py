@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
 from regft_core.runs.trials import choice_of

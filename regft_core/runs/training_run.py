@@ -24,9 +24,9 @@ from regft_core.rng import derive
 from regft_core.schema.method import Phase
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.best import EpochScores, Judge
-from regft_core.training.fitting import FitData
 from regft_core.training.graphs import CudaRecorder
 from regft_core.training.loop import Checkpointer, Loop, Progression
+from regft_core.training.phase_rows import FitData
 from regft_core.training.stack import Stack
 from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
-    from regft_core.data.reading import Reading
+    from regft_core.data.windows import Reading
     from regft_core.kinds.regression import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource

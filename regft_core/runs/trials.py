@@ -21,7 +21,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import scored_once
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
 from regft_core.schema.params import TuningConfig

@@ -15,8 +15,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from regft_core.data.lengths import share
-from regft_core.data.reading import Reading
 from regft_core.data.splits import fold_line
+from regft_core.data.windows import Reading
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
@@ -26,13 +26,13 @@ from regft_core.models.source import ModelSource
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment
+from regft_core.runs.opened_project import versions
 from regft_core.runs.outputs import cell_of, reads_encoder
-from regft_core.runs.project import versions
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Work
 from regft_core.serve.out_of_fold import OutOfFold, sentence
-from regft_core.settings.files import RESULTS
 from regft_core.settings.provenance import described
+from regft_core.settings.yaml_paths import RESULTS
 
 T = TypeVar("T")
 

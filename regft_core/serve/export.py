@@ -9,17 +9,17 @@ from typing import Any
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
-from regft_core.evaluate.answers import write_answers
+from regft_core.evaluate.export_answers import write_answers
 from regft_core.hooks import phase_entries
 from regft_core.hooks.base import implements
 from regft_core.hooks.phase_entries import answers_for_model
-from regft_core.models.export import export_model
 from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
 from regft_core.models.onnx import require_onnx
+from regft_core.models.write_model import export_model
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import cell_of, take_shared
-from regft_core.runs.project import Job
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work

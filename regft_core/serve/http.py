@@ -178,7 +178,7 @@ class Service:
 def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -> list[dict[str, Any]]:
     """The bodies that answer some requests, whose texts share batches.
 
-    In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``evaluate/predict.py``).
+    In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``evaluate/logits.py``).
     """
     every = [example for examples in requests for example in examples if example is not None]
     scores = iter(model.scores(every).tolist() if every else [])

@@ -1,7 +1,7 @@
 """An exported directory, loaded.
 
-A transformers classifier, an encoder with pooling and head (models/folder.py), or what a run without a model kept
-(evaluate/answers.py).
+A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a run without a model
+kept (evaluate/export_answers.py).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from regft_core.errors import ModelError
-from regft_core.evaluate.answers import Answers, load_answers
-from regft_core.evaluate.predict import over_sets, predict
+from regft_core.evaluate.export_answers import Answers, load_answers
+from regft_core.evaluate.logits import over_sets, predict
 from regft_core.kinds import find, of_model
 from regft_core.models.checkpoint_files import ignored, refuse_outside
 from regft_core.models.export_record import Served, read_served
-from regft_core.models.folder import load_with_tokenizer
+from regft_core.models.exported_folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.

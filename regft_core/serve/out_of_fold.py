@@ -29,7 +29,7 @@ from regft_core.settings.grid import Cell
 from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate, bounded
-from regft_core.statistics.calibration import fit_temperature
+from regft_core.statistics.reliability import fit_temperature
 
 
 class Answers(NamedTuple):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
 from regft_core.data.prepare import declaration_of
-from regft_core.data.rows import read_split
+from regft_core.data.read_split import read_split
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find
 from regft_core.kinds._decision import decided
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.export import finished_run
-from regft_core.settings.files import task_file
+from regft_core.settings.yaml_paths import task_file
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -17,11 +17,11 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.settings.derived import Change, changes_of, flipped, split_name
 from regft_core.settings.difference import settings_of
 from regft_core.settings.document import Document, KeyPath, leaves
-from regft_core.settings.files import METHODS, find, missing, read
 from regft_core.settings.layers import lay
 from regft_core.settings.phases import SharedFor, build_phases
 from regft_core.settings.small import in_small
 from regft_core.settings.validate import validate
+from regft_core.settings.yaml_paths import METHODS, find, missing, read
 
 #: Keys of a method's file that speak of this file alone, not of arms that start from it.
 _OF_THE_FILE = ("description", "paper", "control_for", "differs_in", "variant_of", "combines")

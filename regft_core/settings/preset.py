@@ -22,7 +22,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.models.aliases import ALIASES
 from regft_core.names import suggestion
 from regft_core.settings.document import Document, Place, load_yaml, relative_name
-from regft_core.settings.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
+from regft_core.settings.yaml_paths import CONTAMINATION, FOLDERS, PRESETS, find, names, read
 
 #: Where presets run; git and the project's own DVC ignore it.
 FOLDER = "presets"

@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from regft_core.schema.methods import SECTIONS, WORDS, MethodConfig
 from regft_core.settings.document import Document, dotted, leaves
-from regft_core.settings.files import method_file
+from regft_core.settings.yaml_paths import method_file
 
 if TYPE_CHECKING:
     from regft_core.schema.method import Phase

@@ -14,30 +14,30 @@ from regft_core.hooks.registry import discover
 from regft_core.schema.method import Method, Registry
 from regft_core.schema.params import Params
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.methods import (
+from regft_core.settings.checks.method_errors import (
     check_compositions,
     check_encoders,
     check_layers,
     check_lent,
     check_tuning,
 )
-from regft_core.settings.checks.params import (
+from regft_core.settings.checks.params_errors import (
     check_evaluations,
     check_model,
     check_params,
     check_report,
     check_version,
 )
-from regft_core.settings.checks.tasks import check_folds
+from regft_core.settings.checks.task_errors import check_folds
 from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
-from regft_core.settings.files import METHODS, PRESETS, method_file, missing, without_override
 from regft_core.settings.layers import on_task, shared_sections
 from regft_core.settings.papers.encoders import read_contamination, sentences
 from regft_core.settings.project import Project
 from regft_core.settings.read_tasks import Reader
 from regft_core.settings.small import in_small
 from regft_core.settings.validate import validate
+from regft_core.settings.yaml_paths import METHODS, PRESETS, method_file, missing, without_override
 
 
 def load_project(

@@ -12,13 +12,13 @@ from regft_core.schema.method import is_name
 from regft_core.schema.params import OodChoice, TaskSettings
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import OodConfig, TaskConfig
-from regft_core.settings.checks.sources import file_name, is_there
-from regft_core.settings.checks.tasks import check_task, referenced_tasks
+from regft_core.settings.checks.source_errors import file_name, is_there
+from regft_core.settings.checks.task_errors import check_task, referenced_tasks
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.files import TASKS, missing, read, task_file
 from regft_core.settings.layers import lay
 from regft_core.settings.project import LeftOut
 from regft_core.settings.validate import Found, validate
+from regft_core.settings.yaml_paths import TASKS, missing, read, task_file
 
 #: Keys of ``task_settings`` that are laid over something else than the task's own file.
 _NOT_THE_FILES = TaskSettings.model_fields.keys() - {"primary"}

@@ -17,7 +17,6 @@ from regft_core.disk.files import remove
 from regft_core.errors import ConfigError
 from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
-from regft_core.settings.files import METHODS, OVERRIDE, TASKS, ships, task_file
 from regft_core.settings.grid import Cell
 from regft_core.settings.preset import (
     FOLDER,
@@ -30,6 +29,7 @@ from regft_core.settings.preset import (
 )
 from regft_core.settings.project import Project
 from regft_core.settings.validate import validate
+from regft_core.settings.yaml_paths import METHODS, OVERRIDE, TASKS, ships, task_file
 
 #: Sections of ``params.yaml`` on which a run depends, beside those that name it.
 _SECTIONS = ("regft", "model", "subsample", "training", "small_scale")

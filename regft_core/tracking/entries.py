@@ -19,9 +19,9 @@ from regft_core.report.formatting import as_shown
 from regft_core.runs.environment import describe_environment
 from regft_core.runs.records import MARK, RunRecord
 from regft_core.runs.work import Work
-from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
 from regft_core.settings.run_config import of_seed, yaml_text
+from regft_core.settings.yaml_paths import RESULTS
 from regft_core.tracking.numbers import (
     HANDED,
     KEPT,

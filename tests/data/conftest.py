@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regft_core.data.examples import Example
-from regft_core.data.rows import Declaration, read_split
+from regft_core.data.read_split import Declaration, read_split
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import ColumnsConfig
 

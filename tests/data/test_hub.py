@@ -11,7 +11,7 @@ import pytest
 
 from regft_core.data import fetched
 from regft_core.data.examples import Example
-from regft_core.data.rows import read_split
+from regft_core.data.read_split import read_split
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.schema.sources import HubSource

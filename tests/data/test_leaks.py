@@ -9,7 +9,7 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.data.leaks import NEAR, leak_warning, leaks_between, leaks_of_folds, normalised
-from regft_core.data.rows import Split
+from regft_core.data.read_split import Split
 
 
 def split(*texts: str | tuple[str, str], groups: list[str] | None = None) -> Split:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.data import fetched
-from regft_core.data.rows import read_split
+from regft_core.data.read_split import read_split
 from regft_core.disk.canonical import sha256_file
 from regft_core.errors import DataError
 from regft_core.schema.sources import PackageSource

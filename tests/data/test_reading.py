@@ -12,7 +12,7 @@ from regft_core.data.batches import Padding, collate
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, row_lengths
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from regft_core.errors import DataError
 from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code

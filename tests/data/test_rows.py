@@ -12,7 +12,7 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.data.file_format import Row
-from regft_core.data.rows import Declaration, read_split, to_examples
+from regft_core.data.read_split import Declaration, read_split, to_examples
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.sources import FilesSource

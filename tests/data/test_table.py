@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from regft_core.data.examples import Example
 from regft_core.data.file_format import DELIMITERS
-from regft_core.data.rows import read_split
+from regft_core.data.read_split import read_split
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.schema.sources import FileFormat, FilesSource

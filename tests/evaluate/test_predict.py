@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from regft_core.data.batches import Padding
 from regft_core.data.encode import Encoded
 from regft_core.errors import OutOfMemory, RunFailed
-from regft_core.evaluate.predict import predict
+from regft_core.evaluate.logits import predict
 from tests.errors import raises_code
 from tests.evaluate.tiny_run import TinyModel
 from tests.methods.harness import examples

@@ -15,7 +15,7 @@ from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
-from regft_core.evaluate.predict import predict
+from regft_core.evaluate.logits import predict
 from regft_core.schema import DropoutConfig
 from tests.methods.harness import examples, loaded, source_of, tokenizer_of
 

@@ -28,7 +28,7 @@ JOBS = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from regft_core.errors import DataError
-from regft_core.runs.project import opened
+from regft_core.runs.opened_project import opened
 
 def square(job, device):
     return (job * job, device)

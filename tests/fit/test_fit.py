@@ -17,9 +17,9 @@ from regft_core.errors import ConfigError, RunFailed
 from regft_core.fit import fitting
 from regft_core.fit.fitting import Wanted, decided
 from regft_core.fit.fitting import make as make_folder
-from regft_core.fit.rows import Asked
-from regft_core.runs.project import open_project
-from regft_core.settings.files import RESULTS
+from regft_core.fit.own_rows import Asked
+from regft_core.runs.opened_project import open_project
+from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, build, review, stage, write_csv
@@ -77,7 +77,7 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
 ) -> None:
     monkeypatch.chdir(root)
     folder, asked = root / "fits" / "reviews", {"group": "product"}
-    monkeypatch.setattr("regft_core.fit.project.EACH", 10.0)  # 360 seconds by this, or 630 with repeats: not by a clock
+    monkeypatch.setattr("regft_core.fit.draft.EACH", 10.0)  # 360 seconds by this, or 630 with repeats: not by a clock
     make(root, folder, arguments(**asked, minutes=8.0))
     assert yaml.safe_load((folder / "params.yaml").read_text())["grid"]["seeds"] == [0, 1, 2]
     make(root, folder, arguments(**asked))  # of another call, and unedited: made anew

@@ -12,8 +12,8 @@ import yaml
 from regft_core import shipped
 from regft_core.errors import ConfigError
 from regft_core.fit.new_project import make_project
-from regft_core.fit.rows import Asked
-from regft_core.runs.project import open_project
+from regft_core.fit.own_rows import Asked
+from regft_core.runs.opened_project import open_project
 from tests.errors import raises_code
 from tests.promises.kit import regft
 from tests.small_project import REPOSITORY, review, write_csv

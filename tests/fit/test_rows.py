@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.fit.rows import Asked, OwnRows, read_own
+from regft_core.fit.own_rows import Asked, OwnRows, read_own
 from tests.small_project import write_csv
 
 

@@ -14,7 +14,7 @@ import torch
 
 from regft_core.contract import laws
 from regft_core.data.batches import padding_of
-from regft_core.evaluate.predict import predict
+from regft_core.evaluate.logits import predict
 from regft_core.grid.executors import run_all
 from regft_core.hooks import compose
 from regft_core.models.devices import free_memory

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from regft_core.grid.cell_keys import forget_failures, read_plan, write_plan
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
-from regft_core.grid.keys import forget_failures, read_plan, write_plan
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES
 from tests.runs.conftest import change, make_project, project, runs, stored, template, trained
 

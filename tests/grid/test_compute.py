@@ -17,10 +17,10 @@ from regft_core.grid import jobs
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner, prepared_devices, run_job
 from regft_core.models.devices import refuse_slow_bf16
-from regft_core.runs import project as opening
+from regft_core.runs import opened_project as opening
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES, look_up, run
 from regft_core.runs.store import RunStore
 from regft_core.runs.train import finetune, search

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.grid.keys import cached_seeds, cell_keys
+from regft_core.grid.cell_keys import cached_seeds, cell_keys
 from regft_core.runs.context import Context
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import Cell
 from tests.grid.conftest import plan
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method

@@ -10,12 +10,12 @@ import pytest
 
 from regft_core.disk.reading import read_json
 from regft_core.grid import time
+from regft_core.grid.cell_keys import stale_cells
 from regft_core.grid.executors import JobFailure, JobsFailed
-from regft_core.grid.keys import stale_cells
 from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, estimate, gpu_line, set_sizes, spend, still_to_train
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_weights
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
 from tests.grid.conftest import change, make_project, plan, project, template

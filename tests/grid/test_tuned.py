@@ -12,7 +12,7 @@ import pytest
 from regft_core.disk.reading import read_json
 from regft_core.grid import jobs
 from regft_core.grid.jobs import Planner
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from tests.grid.conftest import plan, reproduce
 from tests.runs.conftest import SIZE, TASK, change, job
 

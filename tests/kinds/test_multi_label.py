@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from regft_core import metrics
 from regft_core.data.file_format import Row
-from regft_core.data.rows import Declaration, to_examples
+from regft_core.data.read_split import Declaration, to_examples
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.tasks import TaskConfig

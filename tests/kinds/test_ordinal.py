@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error
 
-from regft_core.fit.rows import Asked, read_own
+from regft_core.fit.own_rows import Asked, read_own
 from regft_core.kinds import find
 from regft_core.methods.label_smoothing import LabelSmoothing
 from regft_core.metrics import find as metric

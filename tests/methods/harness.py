@@ -16,7 +16,7 @@ from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, MainPass, Setting
@@ -27,8 +27,8 @@ from regft_core.rng import derive
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.fitting import FitData
 from regft_core.training.loop import Loop
+from regft_core.training.phase_rows import FitData
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream

@@ -15,13 +15,13 @@ from regft_core import metrics
 from regft_core.api import Project
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
-from regft_core.training.decision import fit_decision
 from regft_core.training.linear_solution import classify_linearly
 from regft_core.training.logistic import Rows
+from regft_core.training.offsets import fit_decision
 from tests.small_project import TASK, build, write_csv
 from tests.stages.test_predict import lines
 

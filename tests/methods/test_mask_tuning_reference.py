@@ -11,7 +11,7 @@ from regft_core.contract import laws
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
 from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
-from regft_core.models.masked_lm import choose_positions
+from regft_core.models.masking import choose_positions
 from regft_core.schema.method import Phase
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner

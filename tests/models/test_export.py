@@ -7,8 +7,8 @@ from torch.nn.utils import parametrize
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from regft_core.errors import ExportMismatch, ModelError
-from regft_core.models.export import export_model, fold
 from regft_core.models.sites import SiteHooks, classify, find_sites
+from regft_core.models.write_model import export_model, fold
 from tests.errors import raises_code
 
 

@@ -15,12 +15,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from regft_core.errors import ModelError
-from regft_core.evaluate.predict import predict
+from regft_core.evaluate.logits import predict
 from regft_core.kinds import find
-from regft_core.models.export import export_model
 from regft_core.models.export_record import Served
+from regft_core.models.write_model import export_model
 from regft_core.serve.model import load_served
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, EMBEDDERS

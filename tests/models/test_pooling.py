@@ -8,9 +8,9 @@ from transformers import AutoModel
 
 from regft_core.catalogue import POOLINGS
 from regft_core.errors import ModelError
-from regft_core.models.export import export_model
 from regft_core.models.heads import PooledClassifier, pair_features, pool
 from regft_core.models.sites import SiteHooks, classify, find_sites
+from regft_core.models.write_model import export_model
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code

@@ -14,7 +14,7 @@ from regft_core.data.builtin import generate
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.errors import RegftError
-from regft_core.evaluate.predict import predict
+from regft_core.evaluate.logits import predict
 from regft_core.methods.linear_head import LinearHead
 from regft_core.models.source import resolve_model
 from regft_core.schema.encoder import EncoderConfig

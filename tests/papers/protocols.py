@@ -18,8 +18,8 @@ from pydantic import Field
 from regft_core.errors import ConfigError, Problem
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
 from regft_core.settings.document import Document
-from regft_core.settings.files import PUBLISHED, names, read
 from regft_core.settings.validate import validate
+from regft_core.settings.yaml_paths import PUBLISHED, names, read
 
 PROTOCOLS = f"{PUBLISHED}/protocols"
 Text = Annotated[str, Field(min_length=1)]

@@ -10,9 +10,9 @@ import yaml
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.schema.params import Part
-from regft_core.settings.files import METHODS, TASKS
-from regft_core.settings.files import names as files_of
 from regft_core.settings.papers.published import ALL, PublishedConfig, PublishedRow, published_names, read_published
+from regft_core.settings.yaml_paths import METHODS, TASKS
+from regft_core.settings.yaml_paths import names as files_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {name: read_published(ROOT, name).config for name in published_names(ROOT)}

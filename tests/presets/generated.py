@@ -12,10 +12,10 @@ from pyarrow import parquet
 from regft_core.data import builtin
 from regft_core.data.fetched import is_fetched, split_folder
 from regft_core.data.prepare import EvaluationSet, declaration_of, resolve_ood
-from regft_core.data.rows import Declaration
+from regft_core.data.read_split import Declaration
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import write_json
-from regft_core.grid.fetch import tasks_to_prepare
+from regft_core.grid.missing_files import tasks_to_prepare
 from regft_core.schema.sources import HubSource
 from regft_core.settings.project import Project
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
+from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
-from regft_core.grid.keys import write_plan
 from regft_core.report import Inputs, Report, write_report
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
 from regft_core.settings.small import capped, lay_out_small

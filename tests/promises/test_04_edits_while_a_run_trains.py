@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from regft_core.errors import RegftError
 from regft_core.grid.data import prepare
 from regft_core.runs.context import project_store
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run import run
 from regft_core.runs.run_folder import OpenRun
 from tests.promises.kit import edit, python, with_own_method

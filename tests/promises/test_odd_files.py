@@ -25,7 +25,7 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, RegftError
 from regft_core.models.export_record import Served
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.serve.answers import Columns

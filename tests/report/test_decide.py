@@ -16,7 +16,7 @@ from regft_core.report import Inputs, write_report
 from regft_core.report import decide as decide_module
 from regft_core.report.decide import decide
 from regft_core.report.leaderboard import alerts
-from regft_core.report.model import Choice, Decision
+from regft_core.report.values import Choice, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import Belief

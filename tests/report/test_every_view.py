@@ -12,7 +12,7 @@ import pytest
 from regft_core.api import Project
 from regft_core.report import planner, project_report
 from regft_core.report.write import project_inputs
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.serve.card import reported
 from regft_core.settings.grid import cells
 from regft_core.tracking.entries import read_grid

@@ -16,15 +16,15 @@ from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepared_task
-from regft_core.grid.fetch import tasks_to_prepare
-from regft_core.grid.lengths import lengths_file, measure_task
+from regft_core.grid.measured_lengths import lengths_file, measure_task
+from regft_core.grid.missing_files import tasks_to_prepare
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.encoder_tensors import load_whole
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
-from regft_core.settings.files import METHODS, ships
+from regft_core.settings.yaml_paths import METHODS, ships
 from tests.promises.kit import change, edit
 from tests.tiny import tiny_model_dir
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.evaluate.analyses import enabled
+from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.compute import compute_only
-from regft_core.grid.keys import write_plan
 from regft_core.report import Inputs, write_report
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import cells
 from tests.runs.conftest import TASK, change, edit, edit_method, refresh, runs
 from tests.runs.test_evaluations import GRID, found, judge, switch_on, train

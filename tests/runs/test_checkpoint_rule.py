@@ -12,7 +12,7 @@ from regft_core.errors import ConfigError
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.keys import CHECKPOINT_RULE
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from tests.errors import raises_code
 from tests.runs.conftest import SIZE, TASK, change, job, stored, train
 

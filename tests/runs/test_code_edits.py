@@ -34,8 +34,8 @@ from pathlib import Path
 import numpy, pydantic, yaml  # noqa
 def say():
     from regft_core.runs.context import Context
-    from regft_core.runs.project import Job
-    from regft_core.runs.project import open_project
+    from regft_core.runs.opened_project import Job
+    from regft_core.runs.opened_project import open_project
     from regft_core.runs.code import code_of
     from regft_core.runs.keys import scope_of
     project = open_project(Path.cwd())
@@ -105,7 +105,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24", {"pats"}, set()),
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
-    ("models/masked_lm.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
+    ("models/masking.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
     ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "projections=()", METHODS, {"evaluate"}),
     ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"evaluate", "report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),

@@ -17,7 +17,7 @@ from regft_core.grid.compute import compute_only
 from regft_core.report import Inputs, write_report
 from regft_core.runs import evaluate as evaluating
 from regft_core.runs import training_run
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import cells
 from tests.errors import raises_code
 from tests.runs.conftest import SIZE, TASK, change, edit, runs

@@ -18,7 +18,7 @@ from regft_core.models import load
 from regft_core.runs import finished_model
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_identity
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.runs.run import run
 from tests.runs.conftest import change, job, refresh, stored, write_method
 from tests.runs.test_folds import WORDS

@@ -12,7 +12,7 @@ import yaml
 
 from regft_core.data.examples import text_key
 from regft_core.runs.context import Context
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.trials import trials_that_choose
 from tests.small_project import TASK, build
 

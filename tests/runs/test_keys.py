@@ -11,7 +11,7 @@ import pytest
 from regft_core.runs import code
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from tests.runs.conftest import TASK, change, edit, job, refresh
 
 BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_length\n"

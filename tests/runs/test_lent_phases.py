@@ -11,7 +11,7 @@ import torch
 from regft_core.errors import ConfigError
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.read_project import load_project

@@ -13,8 +13,8 @@ from regft_core.data.examples import read_jsonl
 from regft_core.hooks.declare import from_tensor
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
+from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import trains_encoder
-from regft_core.runs.project import Job
 from regft_core.runs.train import finetune, search
 from regft_core.training.bag_of_words import BagOfWords
 from regft_core.training.logistic import log_probabilities

@@ -13,7 +13,7 @@ from regft_core.errors import StoreError
 from regft_core.grid.executors.ray import _work_in_copy
 from regft_core.grid.jobs import run_job
 from regft_core.runs.context import project_store
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import RunStore
 from tests.errors import raises_code
 from tests.runs.conftest import job

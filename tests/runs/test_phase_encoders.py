@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from regft_core.errors import ConfigError
-from regft_core.grid.fetch import fetch_all
-from regft_core.grid.keys import cached_seeds
+from regft_core.grid.cell_keys import cached_seeds
+from regft_core.grid.missing_files import fetch_all
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.phase import phase_inputs
-from regft_core.runs.project import open_project
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.grid import Cell
@@ -160,7 +160,7 @@ def test_a_missing_encoder_is_told_before_anything_runs(two: Path, monkeypatch: 
     def fetched(name: str, revision: str, root: Path) -> None:
         asked.append(name)
 
-    monkeypatch.setattr("regft_core.grid.fetch.hub_encoder", fetched)
+    monkeypatch.setattr("regft_core.grid.missing_files.hub_encoder", fetched)
     fetch_all(project, lambda _: None)
     assert asked == ["someone/large"]
 

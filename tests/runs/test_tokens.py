@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regft_core.data import encode as module
 from regft_core.data.encode import encode, token_memory
 from regft_core.data.examples import Example
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from tests.data.test_batches import PAIRS, SINGLES
 from tests.tiny import tiny_tokenizer
 

@@ -14,10 +14,10 @@ from regft_core.api import Project
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.reading import read_json
-from regft_core.grid.keys import cached_seeds
+from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import _cost
-from regft_core.runs.project import Job, open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import CHOSEN_ON_DEV
 from regft_core.runs.trials import (

@@ -13,8 +13,8 @@ from regft_core.errors import ConfigError, DataError
 from regft_core.grid.data import prepare
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.phase import phase_inputs
-from regft_core.runs.project import Job, open_project
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from tests.small_project import TASK, build, review, write_csv

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from regft_core.models.aliases import ALIASES
-from regft_core.settings.files import CONTAMINATION
 from regft_core.settings.papers.encoders import (
     UNNAMED,
     between_phases,
@@ -17,6 +16,7 @@ from regft_core.settings.papers.encoders import (
     read_contamination,
     sentences,
 )
+from regft_core.settings.yaml_paths import CONTAMINATION
 
 LARGE = named("FacebookAI/roberta-large")
 CONFIG = {"_name_or_path": "roberta-large"}

@@ -9,8 +9,8 @@ import pytest
 
 from regft_core import shipped
 from regft_core.errors import ConfigError
-from regft_core.settings.files import METHODS, project_root, read, store_path
 from regft_core.settings.read_project import load_project
+from regft_core.settings.yaml_paths import METHODS, project_root, read, store_path
 from tests.errors import raises_code
 from tests.settings import conftest
 

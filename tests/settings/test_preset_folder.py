@@ -11,9 +11,9 @@ import yaml
 
 from regft_core import __version__
 from regft_core.errors import ConfigError
+from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
-from regft_core.grid.keys import cell_keys
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import Cell
 from regft_core.settings.preset import lay_out, preset_text
 from regft_core.settings.project import Project

@@ -11,11 +11,11 @@ import yaml
 
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.difference import differences, takes_away, undeclared
-from regft_core.settings.files import names_in
 from regft_core.settings.project import Project
+from regft_core.settings.yaml_paths import names_in
 from tests.small_project import preset
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ import yaml
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, DataError
 from regft_core.grid.data import prepare
-from regft_core.grid.fetch import require_named_sets
-from regft_core.runs.project import open_project
+from regft_core.grid.missing_files import require_named_sets
+from regft_core.runs.opened_project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import optimiser_steps
 from regft_core.settings import small

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from regft_core.api import Project
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
 

@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from regft_core.errors import ModelError
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export, push
 from tests.errors import raises_code
 from tests.hub_double import serving

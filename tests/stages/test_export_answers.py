@@ -15,8 +15,8 @@ from torch import Tensor
 
 from regft_core.api import Project
 from regft_core.errors import ModelError
-from regft_core.evaluate.answers import load_answers
-from regft_core.runs.project import Job
+from regft_core.evaluate.export_answers import load_answers
+from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
@@ -112,7 +112,7 @@ def test_nothing_is_left_behind_when_it_would_answer_differently(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from regft_core.errors import ExportMismatch
-    from regft_core.evaluate import answers
+    from regft_core.evaluate import export_answers as answers
 
     def other(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: t if name != "bias" else t + 1 for name, t in tensors.items()}, path)

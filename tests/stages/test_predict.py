@@ -53,7 +53,7 @@ def test_chunks_change_neither_order_nor_predictions(
     data = write_csv(tmp_path / "new.csv", [("review",), *((review(n, n % 17),) for n in range(50))])
     predict_file(model, data, tmp_path / "whole.jsonl")
     monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
-    monkeypatch.setattr("regft_core.evaluate.predict.evaluation_tokens", lambda device: 40)
+    monkeypatch.setattr("regft_core.evaluate.logits.evaluation_tokens", lambda device: 40)
     predict_file(model, data, tmp_path / "chunks.jsonl")
     monkeypatch.setattr(serving, "CHUNK_CHARACTERS", 1)
     predict_file(model, data, tmp_path / "rows.jsonl")

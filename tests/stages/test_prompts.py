@@ -13,7 +13,7 @@ import pytest
 
 from regft_core.api import Project
 from regft_core.errors import ConfigError
-from regft_core.runs.project import Job
+from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from tests import warm
 from tests.small_project import TASK, build, stage, write_csv

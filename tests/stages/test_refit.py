@@ -15,8 +15,8 @@ from regft_core.grid.refit import refit
 from regft_core.runs.analyses import from_npy
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
+from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import cell_of
-from regft_core.runs.project import Job
 from regft_core.serve.export import export, finished_run
 from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for

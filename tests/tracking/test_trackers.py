@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from regft_core.errors import ConfigError, RegftError
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.tracking.sync import sync
 from tests.errors import raises_code
 from tests.small_project import build

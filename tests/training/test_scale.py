@@ -14,7 +14,7 @@ import torch
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import encode
 from regft_core.errors import RunFailed
-from regft_core.evaluate.predict import predict
+from regft_core.evaluate.logits import predict
 from regft_core.hooks.registry import discover
 from regft_core.kinds.regression import Scale
 from regft_core.models.load import load_classifier

@@ -34,8 +34,8 @@ from typing import Any, TypeVar
 
 from regft_core.catalogue import EXECUTORS
 from regft_core.errors import ConfigError, Problem
-from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobFailure, JobQueue, JobsFailed, Workers
+from regft_core.grid.worker_processes import termination_raises
 from regft_core.models.devices import visible_devices
 
 __all__ = ["JobFailure", "JobsFailed", "is_remote", "require", "run_all", "visible_devices"]

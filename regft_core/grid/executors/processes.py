@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.processes import die_with_parent, give_back_freed_memory, without_main
 from regft_core.grid.queue import JobQueue, Workers, attempt
+from regft_core.grid.worker_processes import die_with_parent, give_back_freed_memory, without_main
 from regft_core.models.devices import free_memory, take_device
-from regft_core.runs.project import opened
+from regft_core.runs.opened_project import opened
 
 
 def run(queue: JobQueue, workers: Workers) -> None:

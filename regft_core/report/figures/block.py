@@ -15,9 +15,9 @@ from regft_core import metrics
 from regft_core.report.figures.charts import NONE, Marks, limits, panels, text_width, width_of
 from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.formatting import factor, number, unit
-from regft_core.report.model import Block, Comparison, Row
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
+from regft_core.report.values import Block, Comparison, Row
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import GAIN, LOSS, SAME
 from regft_core.statistics.verdict import NONE as NO_VERDICT

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, SETTINGS, WORSE, element
 from regft_core.report.leaderboard import leaderboard
-from regft_core.report.model import Block
+from regft_core.report.values import Block
 
 Values = Sequence[float] | npt.NDArray[np.float64]
 #: Most panels side by side.

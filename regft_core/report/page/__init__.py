@@ -13,16 +13,16 @@ from markupsafe import Markup, escape
 from regft_core import metrics
 from regft_core.hooks.registry import discover
 from regft_core.report import facts, formatting, sentences
-from regft_core.report.answers import MOST_LABELS
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.facts import overrides
 from regft_core.report.figures.charts import named
-from regft_core.report.figures.evaluations import numbers_over_sizes, plotted, scores_over_sizes
+from regft_core.report.figures.evaluation_charts import numbers_over_sizes, plotted, scores_over_sizes
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
-from regft_core.report.model import Block, Comparison, Report, Row, by_size, smaller
 from regft_core.report.published import words
 from regft_core.report.read_grid import Inputs
+from regft_core.report.values import Block, Comparison, Report, Row, by_size, smaller
+from regft_core.report.wrong_answers import MOST_LABELS
 from regft_core.settings.provenance import settings
 from regft_core.statistics import verdict
 

@@ -15,7 +15,7 @@ from regft_core.models.aliases import ALIASES
 from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
-from regft_core.report.model import Block
+from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig, split_part, weights_of
 from regft_core.settings.papers.encoders import Encoder, between_phases, in_directory, named
 from regft_core.settings.papers.published import PublishedConfig, PublishedRow

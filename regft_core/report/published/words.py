@@ -10,7 +10,14 @@ from rich.text import Text
 from regft_core.names import plural
 from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity, signed_quantity, some
 from regft_core.report.published.paper import Mean, rows_of
-from regft_core.report.published.table import NOT_TESTED, ClaimVerdict, PrintedCell, PrintedRow, PublishedTable, Tested
+from regft_core.report.published.published_table import (
+    NOT_TESTED,
+    ClaimVerdict,
+    PrintedCell,
+    PrintedRow,
+    PublishedTable,
+    Tested,
+)
 from regft_core.statistics.reproduction import Bounds
 
 #: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.

@@ -20,8 +20,8 @@ from regft_core.errors import ConfigError
 from regft_core.models.aliases import ALIASES
 from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
-from regft_core.settings.files import CONTAMINATION
 from regft_core.settings.validate import validate
+from regft_core.settings.yaml_paths import CONTAMINATION
 
 #: Hub ids of encoders that papers name without their organisation.
 KNOWN = (

@@ -28,8 +28,8 @@ from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
 from regft_core.schema.params import Params, Part, PartName
 from regft_core.settings.document import Document, KeyPath, load_yaml
-from regft_core.settings.files import PUBLISHED, names, read
 from regft_core.settings.validate import validate
+from regft_core.settings.yaml_paths import PUBLISHED, names, read
 
 #: In the columns of a claim: every column of a task that both rows print.
 ALL = "all"

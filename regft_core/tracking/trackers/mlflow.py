@@ -24,7 +24,7 @@ from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
-from regft_core.settings.files import project_root
+from regft_core.settings.yaml_paths import project_root
 from regft_core.tracking.entries import Entry
 from regft_core.tracking.numbers import Point
 from regft_core.tracking.ui import database_uri, experiment_tags

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
 
-from regft_core.report.model import Block
 from regft_core.report.published.paper import Gain, Mean, Paper, Places
+from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.papers.published import ALL, Claim, Published, PublishedConfig, PublishedRow, row_of
 from regft_core.statistics.bootstrap import seed_interval

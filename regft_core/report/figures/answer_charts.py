@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from regft_core.report.answers import SetAnswers
 from regft_core.report.figures.charts import LOOKS, NONE, Marks, panels
 from regft_core.report.figures.svg import ACCENT, INK, MUTED
 from regft_core.report.formatting import factor
-from regft_core.report.model import Block
-from regft_core.statistics.calibration import equal_mass
+from regft_core.report.values import Block
+from regft_core.report.wrong_answers import SetAnswers
+from regft_core.statistics.reliability import equal_mass
 
 #: Bins of the reliability figure, with equally many answers; and of the histogram of errors.
 BINS, ERRORS = 10, 25

@@ -17,7 +17,7 @@ import pandas as pd
 from regft_core import metrics
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.kinds import find
-from regft_core.report.model import Block
+from regft_core.report.values import Block
 from regft_core.runs.work import Predictions
 from regft_core.serve.out_of_fold import Answers, OutOfFold
 from regft_core.settings.grid import Cell

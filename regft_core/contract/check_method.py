@@ -21,7 +21,7 @@ from regft_core.hooks.compose import precision_problems
 from regft_core.hooks.phase_entries import Entry, in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.runs.context import Context
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost, declared_fit

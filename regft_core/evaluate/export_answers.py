@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from regft_core.data.examples import Example
-from regft_core.data.reading import Reading
+from regft_core.data.windows import Reading
 from regft_core.disk.files import atomic_directory
 from regft_core.disk.tensors import read_tensors, write_tensors
 from regft_core.errors import ExportMismatch, ModelError, StoreError, text_of
@@ -138,7 +138,7 @@ def load_answers(directory: Path, device: str = "cpu") -> Answers:
 def _loaded_encoder(directory: Path, device: str) -> Trainee:
     import torch
 
-    from regft_core.models.folder import load_with_tokenizer
+    from regft_core.models.exported_folder import load_with_tokenizer
     from regft_core.training.trainee import Trainee
 
     model, tokenizer = load_with_tokenizer(directory)

@@ -18,11 +18,11 @@ from regft_core.names import listing, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part
 from regft_core.schema.tasks import TaskConfig
-from regft_core.settings.checks.sources import moves, revision_problem
+from regft_core.settings.checks.source_errors import moves, revision_problem
 from regft_core.settings.document import Document, KeyPath, Place
-from regft_core.settings.files import project_root
 from regft_core.settings.papers.published import check_published
 from regft_core.settings.validate import Found, validate
+from regft_core.settings.yaml_paths import project_root
 
 #: Folders of a project that git or DVC own: they would take runs for changed data or code, or delete them.
 TAKEN = ("data", "regft_core", "stages", "pipelines", "work", "reports", ".git", ".dvc")

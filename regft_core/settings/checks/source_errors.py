@@ -11,7 +11,7 @@ from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.fetched import shadow_problem
 from regft_core.data.file_format import NAMED, WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet
-from regft_core.data.rows import Declaration, missing_columns
+from regft_core.data.read_split import Declaration, missing_columns
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import Problem

@@ -16,11 +16,11 @@ from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.sources import GENERATED, BuiltinSource, Source
 from regft_core.schema.tasks import RESERVED_SETS, FoldsConfig, OodConfig, TaskConfig
-from regft_core.settings.checks.params import duplicates
-from regft_core.settings.checks.sources import Use, check_source, same_rows
+from regft_core.settings.checks.params_errors import duplicates
+from regft_core.settings.checks.source_errors import Use, check_source, same_rows
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.files import task_file
 from regft_core.settings.validate import Found
+from regft_core.settings.yaml_paths import task_file
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:

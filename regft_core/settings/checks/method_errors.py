@@ -16,13 +16,13 @@ from regft_core.schema.params import Params, TuningConfig
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.params import check_model
+from regft_core.settings.checks.params_errors import check_model
 from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.files import METHODS, find, method_file, missing
 from regft_core.settings.layers import from_dotted, lay
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
 from regft_core.settings.validate import Found, validate
+from regft_core.settings.yaml_paths import METHODS, find, method_file, missing
 
 #: The protocol and the encoder that all methods share on a task.
 Sections = tuple[TrainingConfig, EncoderConfig]

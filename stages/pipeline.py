@@ -20,9 +20,9 @@ def subsample(root: Path, arguments: argparse.Namespace) -> None:
 
     next: regft plan
     """
+    from regft_core.grid.cell_keys import forget_failures, stale_cells, write_plan
     from regft_core.grid.data import prepare
-    from regft_core.grid.keys import forget_failures, stale_cells, write_plan
-    from regft_core.runs.project import open_project
+    from regft_core.runs.opened_project import open_project
 
     project = open_project(root)
     prepare(project)

@@ -11,7 +11,7 @@ from regft_core.evaluate.analysis_result import RUN, Plot
 from regft_core.report.evaluations import EvaluationSection, ShownTable
 from regft_core.report.figures.charts import POINT, lines, named
 from regft_core.report.formatting import factor
-from regft_core.report.model import Block
+from regft_core.report.values import Block
 
 #: Most panels of a figure with a panel per method.
 MOST_PANELS = 12

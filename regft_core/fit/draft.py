@@ -21,7 +21,7 @@ from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.fit.elsewhere import Elsewhere
 from regft_core.fit.language import unread
-from regft_core.fit.rows import Asked, OwnRows
+from regft_core.fit.own_rows import Asked, OwnRows
 from regft_core.fit.setup import (
     LEAST_OF_LABEL,
     PARTS,
@@ -33,23 +33,23 @@ from regft_core.fit.setup import (
     solving_seconds,
     takes_steps,
 )
-from regft_core.grid.lengths import fast_tokenizer
+from regft_core.grid.measured_lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
 from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores, visible_devices
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
-from regft_core.runs.project import open_project
+from regft_core.runs.opened_project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import ExecutionConfig
-from regft_core.settings.checks.methods import composition_errors
+from regft_core.settings.checks.method_errors import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
-from regft_core.settings.files import OVERRIDE, TASKS, ships, task_file
 from regft_core.settings.grid import Cell
 from regft_core.settings.layers import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
 from regft_core.settings.project import Project
+from regft_core.settings.yaml_paths import OVERRIDE, TASKS, ships, task_file
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512

@@ -16,11 +16,11 @@ from regft_core.statistics.over_tasks import RankSet
 from regft_core.statistics.verdict import Sample, Verdict
 
 if TYPE_CHECKING:
-    from regft_core.report.answers import SetAnswers
     from regft_core.report.averages import AcrossTasks, Average, MoreRows
     from regft_core.report.evaluations import EvaluationSection
-    from regft_core.report.published.table import PublishedTable
+    from regft_core.report.published.published_table import PublishedTable
     from regft_core.report.sentences import Finding
+    from regft_core.report.wrong_answers import SetAnswers
 
 #: A control is the method at strength 0; a replacement has something else, or less, in the ingredient's place.
 Role = Literal["reference", "control", "replacement", "opponent"]

@@ -42,7 +42,7 @@ def predict_stream(
     """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
 
     Lines are those that ``predict_file`` writes into a .jsonl file. Which rows share a batch depends on time: in fp32
-    a probability moves by about 1e-6 at most (``evaluate/predict.py``).
+    a probability moves by about 1e-6 at most (``evaluate/logits.py``).
 
     Args:
         source: UTF-8 in the format ``form``, one of ``FORMATS``.

@@ -1,11 +1,10 @@
-"""Promise 22: one table of odd files. `fit`, `init`, the plan, `predict` and `serve` read each in the same way.
+"""Promise 22: one table of odd files. `fit`, `init`, the plan and `predict` read each in the same way; so does `serve`.
 
 A file is read rightly, warned of, or refused with a code before anything is trained; never silently wrong.
 """
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -28,8 +27,6 @@ from regft_core.models.export_record import Served
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
-from regft_core.serve.answers import Columns
-from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.predict import predict_file
 from stages.fit import fit, init
 from tests.odd_files import parquet, texts, workbook
@@ -317,38 +314,3 @@ def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         predict_file(model, tmp_path / name, tmp_path / f"{name}.jsonl", keep=["text"])  # type: ignore[arg-type]
         assert json.loads((tmp_path / f"{name}.jsonl").read_text())["text"] == "schön"
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        (b'{"rows": [{"text": "bad \\ud83d"}]}', 422, "not-text"),
-        (b'{"rows": [{"text \\ud83d": "bad"}]}', 422, "column-missing"),
-        (b'{"rows": [{"text": "a", "text": "b"}]}', 400, "not-json"),
-        (b'{"rows": [{"text": ["a"]}]}', 200, ""),
-        (b'{"rows": [{"text": {"en": "a"}}]}', 422, "not-text"),
-        (b'{"rows": [{"text": ""}]}', 200, ""),
-        (b'{"rows": [{"text": "a", "\\ud83d": "b"}]}', 200, ""),
-        (b'{"rows": [{"text": NaN}]}', 200, ""),
-    ],
-)
-def test_serve_says_the_same(body: bytes, status: int, code: str) -> None:
-    app = application(Model(), Columns("text", None), Limits(), LOCAL)  # type: ignore[arg-type]
-    sent: list[dict[str, Any]] = []
-
-    async def ask() -> None:
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        head = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/predict", "headers": head, "query_string": b""}
-        async with app.router.lifespan_context(app):
-            await app(scope, receive, send)
-
-    asyncio.run(ask())
-    answer = json.loads(b"".join(message.get("body", b"") for message in sent))
-    assert sent[0]["status"] == status
-    assert answer.get("error", {}).get("code", "") == code

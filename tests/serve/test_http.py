@@ -95,12 +95,14 @@ def test_concurrent_requests_get_the_answers_of_predict(port: int, model: Served
     [
         (b"{", 400, "not-json"),
         (b"[" * 10_000, 400, "not-json"),
+        (b'{"rows": [{"review": "a", "review": "b"}]}', 400, "not-json"),
         ([], 422, "wrong-shape"),
         ({"rows": []}, 422, "wrong-shape"),
         ({"rows": ["good film"]}, 422, "wrong-shape"),
         ({"rows": [{"review": "a"}], "model": "/etc"}, 422, "wrong-shape"),
         ({"rows": [{"reviews": "a"}]}, 422, "column-missing"),
         ({"rows": [{"review": 3}]}, 422, "not-text"),
+        ({"rows": [{"review": {"en": "a"}}]}, 422, "not-text"),
         ({"rows": [{"review": "a"}, {"review": "half \ud800"}]}, 422, "not-text"),
         ({"rows": [{"review\udfff": "a"}]}, 422, "column-missing"),
         ({"rows": [{"review": "a"}] * 51}, 413, "too-large"),
@@ -111,6 +113,11 @@ def test_wrong_requests_are_refused_with_a_code(port: int, body: Any, status: in
     found = ask(port, "/predict", body)
     assert (found.status, found.body["error"]["code"]) == (status, code)
     assert str(Path.cwd()) not in found.body["error"]["message"]
+
+
+@pytest.mark.parametrize("text", [b'["a"]', b'""', b"NaN", b'"a", "\\ud83d": "b"'])
+def test_odd_rows_are_answered_as_those_of_a_file(port: int, text: bytes) -> None:
+    assert ask(port, "/predict", b'{"rows": [{"review": ' + text + b"}]}").status == 200
 
 
 def test_other_types_hosts_and_paths_are_refused(port: int) -> None:

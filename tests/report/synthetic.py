@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ class Arm:
     declared: float = 1.0
     seconds: float = 10.0
     search: bool = False
+    #: Runs of the phase that it searches with.
+    members: int = 2
     variant: str | None = None
     degraded: tuple[str, ...] = ()
     #: seed -> error text
@@ -104,7 +107,7 @@ def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
         training = TrainingConfig.model_validate(TRAINING.model_dump() | dict(arm.overrides))
         plain = arm.control_for or name == "vanilla"
         regularisers = () if plain else (("noise", Noise(scale=2e-5)),)
-        repeat = RepeatConfig(times=2)
+        repeat = RepeatConfig(times=arm.members)
         search = Phase("search", DataConfig(split=0.8), "checkpoint", repeat, None, regularisers, training, {})
         last = Phase("finetune", DataConfig(), "checkpoint", None, None, regularisers, training, {})
         found[name] = Meta(config, (search, last) if arm.search else (last,), training, differs, zero_for)
@@ -145,6 +148,16 @@ def _json(path: Path, value: Any) -> None:
     _write(path, json.dumps(value, sort_keys=True))
 
 
+def _hash(*parts: str) -> str:
+    return f"{derive(0, *parts):064x}"
+
+
+def key_of(arm: Arm, cell: Cell, seed: int, phase: str) -> str:
+    """The key of a run: of its place, and of the settings that differ between arms of one place."""
+    members = arm.members if arm.search else 0
+    return _hash(cell.directory, str(seed), phase, json.dumps(dict(arm.overrides)), str(members))
+
+
 def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
     labels = None if task.kind == "regression" else list(task.labels)
     sets = {one: {"labels": labels, "label_map": None, "n": task.n} for one in ("dev", *task.ood)}
@@ -162,6 +175,7 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
         "duplicates": {"train_within": 0, **dict.fromkeys(sets, 0)},
         "sets": sets,
         "source": {"kind": "files"},
+        "content": {one: _hash(name, one) for one in ("train", *sets)},
     }
     _json(root / "work" / "datasets" / name / "task.json", described)
     measured = {
@@ -189,13 +203,18 @@ def _gold(name: str, task: Task) -> dict[str, np.ndarray]:
 def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequence[int]) -> None:
     n = 5000 if size == "full" else int(size)
     entry = {
-        "sha256": "0" * 64,
         "label_counts": {label: n // len(task.labels) for label in task.labels} if task.kind != "regression" else None,
         "duplicates_with": dict.fromkeys(("dev", *task.ood), 0),
     }
     _json(
         root / "work" / "subsamples" / name / str(size) / "manifest.json",
-        {"task": name, "size": size, "n": n, "stratified": False, "seeds": {str(seed): entry for seed in seeds}},
+        {
+            "task": name,
+            "size": size,
+            "n": n,
+            "stratified": False,
+            "seeds": {str(seed): entry | {"sha256": _hash(name, str(size), str(seed))} for seed in seeds},
+        },
     )
 
 
@@ -224,10 +243,11 @@ def _cell(
     root: Path, name: str, arm: Arm, meta: Meta, described: dict[str, Any], gold: dict[str, np.ndarray], task: Task,
     size: int | str, seeds: Sequence[int],
 ) -> None:  # fmt: skip
-    place = Cell(name, described["task"], size).directory
+    cell = Cell(name, described["task"], size)
+    place = cell.directory
     results, trained = [], []
     for seed in seeds:
-        key = f"{derive(seed, name, described['task'], str(size)):064x}"
+        key = key_of(arm, cell, seed, "finetune")
         failed = arm.failed.get(seed)
         cost = {
             "forward_passes_per_step": arm.declared,
@@ -246,6 +266,7 @@ def _cell(
         trained.append(
             common
             | ({"environment": where} if (where := arm.elsewhere.get(seed, arm.environment)) is not None else {})
+            | {"phases": {"search": key_of(arm, cell, seed, "search")} if arm.search else {}}
             | {"steps": 57, "seconds": arm.seconds, "cost": cost, "precision": "fp32",
                "final_loss": 0.2, "weights_sha256": "0" * 64}
         )  # fmt: skip
@@ -264,6 +285,7 @@ def _cell(
     for phase in ("search", "finetune") if arm.search else ("finetune",):
         manifest = {
             "phases": [phase.name for phase in meta.phases],
+            "config": json.dumps({"params": {"grid": {"seeds": list(seeds)}}, "members": arm.members}),
             "settings": {
                 "model": {
                     "name": "minilm",
@@ -278,6 +300,7 @@ def _cell(
                         "data": p.data.model_dump(mode="json"),
                         "regularisers": {name: options.model_dump() for name, options in p.regularisers},
                         "training": meta.training.model_dump(mode="json"),
+                        "repeat": p.repeat and p.repeat.model_dump(),
                     }
                     for p in meta.phases
                 },
@@ -302,8 +325,8 @@ def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
                 if seed in arm.failed:
                     continue
                 rng = np.random.default_rng(derive(seed, "curve"))
-                name = "finetune" if phase == "finetune" else "search-0"
-                for step in range(1, 58):
+                members = ["finetune"] if phase == "finetune" else [f"search-{i}" for i in range(arm.members)]
+                for name, step in product(members, range(1, 58)):
                     loss = 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random()
                     writer.writerow([seed, name, step, step / 19, loss, 1e-4 * (1 - step / 57), 1.0])
     with open(folder / "method_metrics.csv", "w", newline="", encoding="utf-8") as file:

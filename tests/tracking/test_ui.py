@@ -39,7 +39,9 @@ def test_a_taken_port_is_refused(taken: int) -> None:
 
 def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:
     tree.cell(HYPE, [0])
-    bounds = {"dev": {"accuracy": {"mean": 0.65, "low": 0.6, "high": 0.7, "n": 1}}, "verdict_reference": "better"}
+    (score,) = tree.scores(HYPE)
+    interval = {"mean": score / 100, "low": 0.6, "high": 0.7, "n": 1}
+    bounds = {"dev": {"accuracy": interval}, "verdict_reference": "better"}
     tree.report("first", {"rte-300": {"hype_n": bounds}})
     state = view_state(read_grid(tree.root, [HYPE], [0]))
     scores = [f"metrics.`{name}`" for name in ("score", "score_low", "score_high")]

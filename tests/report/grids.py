@@ -1,4 +1,4 @@
-"""Simulated grids of 1, 6, 34 and 62 methods, and of several tasks.
+"""Simulated grids of 1, 6 and 62 methods, and of several tasks.
 
 ``python -m tests.report.grids`` writes the golden text anew; with a folder also all pages and terminals there.
 """
@@ -59,7 +59,6 @@ def _tasks() -> dict[str, Task]:
 GRIDS: dict[str, Callable[[], tuple[dict[str, Arm], dict[str, Task], int]]] = {
     "1-method": lambda: ({"vanilla": Arm(0.88)}, {"reviews": CUES}, 3),
     "6-methods": lambda: (_six(), {"reviews": CUES}, 6),
-    "34-methods": lambda: (_many(34), {"reviews": CUES}, 3),
     "62-methods": lambda: (_many(62), {"reviews": CUES}, 4),
     "3-tasks": lambda: (_six(), _tasks(), 6),
 }

@@ -12,9 +12,8 @@ from regft_core.report.published import words
 from regft_core.statistics.bootstrap import seed_interval
 from tests.report.synthetic import Arm
 from tests.report.test_evaluations import write
-from tests.report.test_published import beside, ran
+from tests.report.test_published import MINILM, PAPER, beside, line, ran
 
-MINILM = {"model": "all-MiniLM-L6-v2", "source": "the paper"}
 COLUMNS = {
     "sst2": {"metric": "accuracy"},
     "rte": {"metric": "accuracy"},
@@ -24,19 +23,18 @@ CLAIM = {"says": "good gains over plain", "where": "section 4", "arm": "good", "
 
 
 def table(gain: float, **changes: Any) -> dict[str, Any]:
-    plain = {"method": "Plain", "arm": "vanilla", "encoder": "M", "size": 300, "scores": {"sst2": 50.0, "rte": 50.0}}
-    good = {**plain, "method": "Good", "arm": "good", "scores": {"sst2": 50.0 + gain, "rte": 50.0 + gain}}
-    for row in (plain, good):
+    rows = [line("Plain", "vanilla", 50.0, 50.0), line("Good", "good", 50.0 + gain, 50.0 + gain)]
+    for row in rows:
         row["scores"] |= {"average": row["scores"]["sst2"]}
-    base = {"paper": "A paper", "table": "1", "what": "two tasks", "seeds": 5, "statistic": "mean", "columns": COLUMNS}
-    return {**base, "encoders": {"M": MINILM}, "rows": [plain, good], "claims": [CLAIM], **changes}
+    given = {"columns": COLUMNS, "encoders": {"MiniLM": MINILM}, "rows": rows, "claims": [CLAIM]}
+    return {**PAPER, **given, **changes}
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``good`` is 10 points better than plain fine-tuning, ``third`` hardly at all."""
     arms = {"vanilla": Arm(0.7), "good": Arm(0.8), "third": Arm(0.7005)}
-    return ran(tmp_path_factory.mktemp("claims"), arms, 1000, 5)
+    return ran(tmp_path_factory.mktemp("claims"), arms, 500, 5)
 
 
 def verdicts(root: Path, given: Any, seeds: int = 5) -> list[Any]:

@@ -51,7 +51,7 @@ def mirrored(error_rate: None, make: Any, synthetic: Any) -> tuple[Any, Any]:
         arm = synthetic.Arm
         arms = {name: arm(skill, seconds=10 + i, shift=-0.3) for i, (name, skill) in enumerate(SKILLS.items())}
         arms["control"] = arm(0.73, control_for="good")
-        arms |= {f"more{i}": arm(0.6 + 0.01 * i, failed={0: "NaN"} if i == 3 else {}) for i in range(8)}
+        arms |= {f"more{i}": arm(0.6 + 0.01 * i, failed={0: "NaN"} if i == 1 else {}) for i in range(2)}
         arms |= {name: arm(s, trains_encoder=False) for name, s in (("probe", 0.8), ("words", 0.55))}
         tasks = {name: synthetic.Task(metrics=(metric,), n=150) for name in ("one", "two")}
         return make(arms, tasks)

@@ -19,44 +19,31 @@ from regft_core.settings.grid import Cell
 from tests.report.grids import terminal
 from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
 
-TABLE: dict[str, Any] = {
-    "paper": "A paper",
-    "table": "1",
-    "what": "two tasks",
-    "seeds": 5,
-    "statistic": "mean",
+PAPER: dict[str, Any] = {"paper": "A paper", "table": "1", "what": "two tasks", "seeds": 5, "statistic": "mean"}
+MINILM = {"model": "sentence-transformers/all-MiniLM-L6-v2", "source": "the paper"}
+
+
+def line(method: str, arm: str, *scores: float, **more: Any) -> dict[str, Any]:
+    """A row of a paper's table; ``scores`` are those of sst2 and rte."""
+    row = {"method": method, "arm": arm, "encoder": "MiniLM", "size": 300}
+    return {**row, "scores": dict(zip(("sst2", "rte"), scores, strict=False)), **more}
+
+
+TABLE = {
+    **PAPER,
     "columns": {
         "sst2": {"metric": "accuracy"},
         "rte": {"metric": "f1"},
         "sst2/contrast": {"metric": "accuracy"},
         "average": {"mean_of": ["sst2", "rte"]},
     },
-    "encoders": {"MiniLM": {"model": "sentence-transformers/all-MiniLM-L6-v2", "source": "the paper"}},
+    "encoders": {"MiniLM": MINILM},
     "rows": [
-        {
-            "method": "Plain",
-            "arm": "vanilla",
-            "encoder": "MiniLM",
-            "size": 300,
-            "scores": {"sst2": 70.0, "rte": 60.0, "average": 65.0},
-            "deviations": {"sst2": 1.0, "rte": 2.0},
-        },
-        {
-            "method": "Good",
-            "arm": "good",
-            "encoder": "MiniLM",
-            "size": 300,
-            "scores": {"sst2": 75.0, "rte": 61.0, "sst2/contrast": 50.0},
-        },
-        {"method": "Other", "arm": "other", "encoder": "MiniLM", "size": 300, "scores": {"sst2": 99.0}},
-        {
-            "method": "Plain of others",
-            "arm": "vanilla",
-            "encoder": "MiniLM",
-            "size": 300,
-            "scores": {"sst2": 71.0},
-            "copied_from": "another paper",
-        },
+        line("Plain", "vanilla", deviations={"sst2": 1.0, "rte": 2.0})
+        | {"scores": {"sst2": 70.0, "rte": 60.0, "average": 65.0}},
+        line("Good", "good") | {"scores": {"sst2": 75.0, "rte": 61.0, "sst2/contrast": 50.0}},
+        line("Other", "other", 99.0),
+        line("Plain of others", "vanilla", 71.0, copied_from="another paper"),
     ],
 }
 
@@ -217,17 +204,11 @@ def test_cells_that_nothing_here_fits_stay_empty(root: Path, changes: Any, why: 
 # -------------------------------------------------------------- encoders, by what they are and not by their spelling
 
 LARGE, TUNED = "FacebookAI/roberta-large", "FacebookAI/roberta-large-mnli"
-ENCODERS: dict[str, Any] = {
-    "paper": "A paper",
-    "table": "1",
-    "what": "two tasks",
-    "statistic": "mean",
+ENCODERS = {
+    **PAPER,
     "columns": {"sst2": {"metric": "accuracy"}, "rte": {"metric": "accuracy"}},
-    "encoders": {"R": {"model": LARGE, "instead": {"rte": TUNED}, "source": "the paper"}},
-    "rows": [
-        {"method": name, "arm": arm, "encoder": "R", "size": 300, "scores": {"sst2": 70.0, "rte": 60.0}}
-        for name, arm in (("Plain", "vanilla"), ("Good", "good"))
-    ],
+    "encoders": {"MiniLM": {"model": LARGE, "instead": {"rte": TUNED}, "source": "the paper"}},
+    "rows": [line("Plain", "vanilla", 70.0, 60.0), line("Good", "good", 70.0, 60.0)],
 }
 CONFIG = {"_name_or_path": "roberta-large"}
 

@@ -1,4 +1,4 @@
-"""Presets: heads, seeds and arms, matched compute, runs in miniature."""
+"""Presets: seeds and arms, matched compute, runs in miniature."""
 
 from __future__ import annotations
 
@@ -14,17 +14,8 @@ from regft_core.runs.records import MARK
 from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
 from regft_core.settings.papers.published import published_names, read_published
 from regft_core.settings.project import Project
-from tests.presets.miniature import OWN, PRESETS, build, failures, names, run
+from tests.presets.miniature import PRESETS, build, failures, names, run
 from tests.small_project import REPOSITORY, preset
-
-
-@pytest.mark.parametrize("name", sorted({*names()} - OWN))
-def test_its_head_names_its_protocol_and_its_command(name: str) -> None:
-    head = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8").split("model:")[0]
-    assert f"regft preset {name}\n" in head
-    assert "assumption" not in head, "what a paper leaves open stands in its protocol"
-    [protocol] = re.findall(r"^# Sources of all values: (published/protocols/\S+\.yaml)$", head, re.MULTILINE)
-    assert name in yaml.safe_load((REPOSITORY / protocol).read_text(encoding="utf-8"))["presets"]
 
 
 @pytest.mark.parametrize("name", [name for name in names() if "_table" in name])

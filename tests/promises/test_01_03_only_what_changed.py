@@ -244,7 +244,6 @@ def test_of_two_at_once_the_second_says_who_holds_the_project(project: Path) -> 
     if second.returncode:
         assert "is busy" in said
         assert str(first.pid) in said
-    dvc(project, "repro")
 
 
 def test_names_that_reach_a_path_are_refused_and_a_plan_that_fails_deletes_nothing(project: Path) -> None:

@@ -63,9 +63,10 @@ def test_settings_are_chosen_without_the_rows_that_judge_or_marked(
             scores = [sum(both) / 2 for both in zip(*(trial_scores(run) for run in runs), strict=True)]
         assert run["tuned"]["values"] == {"training.learning_rate": RATES[scores.index(max(scores))]}
         assert bool(run["degraded"]) == marked
-    done(root, "report")
-    page = (root / "reports" / "report.html").read_text()
-    assert all(mark in page for mark in runs[0]["degraded"])
+    if marked:
+        done(root, "report")
+        page = (root / "reports" / "report.html").read_text()
+        assert all(mark in page for mark in runs[0]["degraded"])
 
 
 def trial_scores(run: dict[str, Any]) -> list[float]:

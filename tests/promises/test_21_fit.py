@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.promises.kit import done, regft
+from tests.promises.kit import done
 from tests.small_project import REPOSITORY, python, review, write_csv
 from tests.tiny import tiny_model_dir
 
@@ -104,6 +104,3 @@ def test_a_file_of_rows_becomes_a_model_that_predicts(tmp_path: Path, shape: str
     else:
         known = {str(part) for n in range(48) for part in str(row(n)[-1]).split(";")} | {""}
         assert {part for answer in answers for part in answer.replace("|", ";").split(";")} <= known
-    again = regft(tmp_path, *call)
-    assert again.returncode == 0, again.stderr
-    assert "Running stage 'finetune'" not in again.stdout

@@ -52,7 +52,7 @@ class Entry:
 
     Attributes:
         kind: ``cell``, ``run``, ``phase`` or ``report``.
-        identity: a tracker logs an entry once. Another key, another evaluation, of a cell another seed or verdict, of
+        identity: a tracker logs an entry once. Another key, evaluation, finding or mark, of a cell another seed or verdict, of
             the report another file make another entry.
         keys: seed -> key, of a run its own alone.
         params: every setting by its path; what the comparison of two runs is made of.
@@ -199,7 +199,12 @@ class _CellFiles:
     def _run(self, seed: int, mark: Mapping[str, str]) -> Entry:
         run, searched, evaluation = self.runs[seed], self.searches.get(seed), self.evaluations.get(seed)
         failures = [record for record in (searched, run, evaluation) if record is not None and not record.ok]
-        found = {name: one for name, finding in self.findings.items() for one in finding.runs if one.seed == seed}
+        found = {
+            name: one
+            for name, finding in self.findings.items()
+            for one in finding.runs  # perhaps of an earlier run
+            if (one.seed, one.key) == (seed, run.key)
+        }
         scalars = {
             f"{name}.{place}.{key}": float(value)
             for name, one in found.items()
@@ -233,10 +238,11 @@ class _CellFiles:
         }
         scores = scores_of([evaluation] if evaluation else [], self.primary)
         seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)
+        plain = {name: one.plain() | {"environment": None} for name, one in found.items()}
         place = f"{self.cell.method}/{self.folder}/{seed}/{run.key}"
         entry = Entry(
             "run",
-            f"{place}/{_digest(params, tags, scores, scalars)}",
+            f"{place}/{_digest(params, mark, tags, scores, plain)}",
             f"seed {seed} of {self.cell.method} {self.folder}",
             self.end - int(seconds * 1000),
             self.end,

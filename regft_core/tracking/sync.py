@@ -15,7 +15,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.yaml_paths import store_path
 from regft_core.tracking.entries import Entry, read_grid, read_report
-from regft_core.tracking.trackers.mlflow import opened
+from regft_core.tracking.trackers.mlflow import KIND, opened
 
 MLFLOW = ("mlflow",)
 
@@ -87,9 +87,12 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
         copy = tracker.artifacts / "models" / task / content
         with atomic_directory(copy) as target:
             shutil.copytree(folder, target, dirs_exist_ok=True)
-        # Methods that amount to the same share a key.
+        # Methods that amount to the same share a key; so do evaluations of one run, of which the current one is named.
         every = (run for identity, run in tracker.runs.items() if identity.split("/")[3:4] == [key])
-        runs = [run for run in every if run.data.params.get("method") == tags.get("method")]
+        runs = [
+            run for run in every if (run.data.tags[KIND], run.data.params.get("method")) == ("run", tags.get("method"))
+        ]
+        runs.sort(key=lambda run: "current" not in run.data.tags)
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[-1].strip()
         made = client.create_model_version(
             task,

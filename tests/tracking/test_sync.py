@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from regft_core.errors import DataError, StoreError
+from regft_core.runs.records import MARK
 from regft_core.tracking.sync import register, sync
 from regft_core.tracking.trackers.mlflow import Tracker, database_uri
 from tests.errors import raises_code
@@ -248,6 +249,31 @@ def test_an_added_seed_or_another_evaluation_makes_a_run_beside_the_one_before(t
     assert client(tree.root).get_run(without[first].info.run_id).data.metrics.keys().isdisjoint({"score"})
 
 
+def test_what_a_run_shows_is_its_own_and_another_finding_or_mark_makes_another_run(tree: Tree) -> None:
+    name = "seed 0 of vanilla rte-300"
+    tree.cell(VANILLA, [0])
+    sync(tree.root, [VANILLA], [0])
+    finding = {
+        **{"seed": 0, "key": tree.key(VANILLA, 0), "status": "ok", "scalars": {}},
+        "tables": {"dev": {"bins": {"columns": ["low"], "rows": [[0.5]]}}},
+    }
+    found = {"description": "", "options": {}, "runs": [finding]}
+    path = f"work/evaluate/{VANILLA.directory}/evaluations/confidence.json"
+    tree.write(path, found)
+    assert sync(tree.root, [VANILLA], [0]).startswith("MLflow: 2 runs logged, 0 as before, 2 of earlier")
+    assert (files_of(current(tree.root)[name]) / "confidence" / "dev-bins.json").is_file()
+    tree.write(path, {**found, "runs": [{**finding, "environment": {"device": "cuda"}}]})
+    assert sync(tree.root, [VANILLA], [0]).startswith("MLflow: 0 runs logged, 2 as before"), "equal but for the machine"
+    tree.report("text", {MARK: "a tenth of the rows"})
+    assert sync(tree.root, [VANILLA], [0]).startswith("MLflow: 3 runs logged, 0 as before, 4 of earlier")
+    assert current(tree.root)[name].data.tags[MARK] == "a tenth of the rows"
+    tree.cell(VANILLA, [0], overrides={"learning_rate": 1e-3})  # trained again, and not yet judged
+    tree.write(path, {**found, "runs": [{**finding, "scalars": {"dev": {"ece": 0.1}}}]})
+    sync(tree.root, [VANILLA], [0])
+    for shown in (name, "vanilla rte-300"):
+        assert "confidence.dev.ece" not in current(tree.root)[shown].data.metrics
+
+
 def test_a_deleted_database_comes_back_with_earlier_configurations(tree: Tree, empty_database: Path) -> None:
     tree.cell(VANILLA, SEEDS)
     sync(tree.root, [VANILLA], SEEDS)
@@ -274,8 +300,18 @@ def test_a_copied_project_never_writes_into_the_first(grid: Tree) -> None:
     assert sorted(grid.root.rglob("*")) == files
 
 
-@pytest.mark.parametrize("at", ["_write", "_finish"])
-def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "at", "collapsed", "earlier"),
+    [
+        (Tracker, "_write", (1,), 0),
+        (Tracker, "_finish", (1,), 0),
+        (MlflowClient, "set_terminated", (1,), 0),
+        (MlflowClient, "set_terminated", (), 2),  # a value was edited before the next sync
+    ],
+)
+def test_a_killed_sync_is_made_good(
+    grid: Tree, monkeypatch: pytest.MonkeyPatch, owner: Any, at: str, collapsed: tuple[int, ...], earlier: int
+) -> None:
     calls = []
 
     def killed(self: Any, *arguments: Any) -> None:
@@ -284,24 +320,28 @@ def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch,
             raise KeyboardInterrupt
         original(self, *arguments)
 
-    original = getattr(Tracker, at)
-    monkeypatch.setattr(Tracker, at, killed)
+    original = getattr(owner, at)
+    monkeypatch.setattr(owner, at, killed)
     with pytest.raises(KeyboardInterrupt):
         sync(grid.root, [VANILLA, HYPE], SEEDS)
     monkeypatch.undo()
-    sync(grid.root, [VANILLA, HYPE], SEEDS)
-    runs = search(grid.root, view=ViewType.ALL)
-    assert len(runs) == 6
-    assert {run.info.status for run in runs.values()} == {"FINISHED"}
-    assert all(len(history(grid.root, run, "score")) == 1 for run in runs.values())
-    assert all(run.data.params for run in runs.values())
+    grid.cell(VANILLA, SEEDS, collapsed=collapsed)
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS).endswith(f" {earlier} of earlier configurations")
+    mlflow = client(grid.root)
+    runs = mlflow.search_runs([mlflow.get_experiment_by_name("regft").experiment_id], "", ViewType.ALL)
+    assert (len(runs), len(current(grid.root))) == (6 + earlier, 6)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert all(len(history(grid.root, run, "score")) == 1 for run in runs)
+    assert all(run.data.params for run in runs)
 
 
 def test_a_register_of_exports(grid: Tree) -> None:
     key = grid.key(HYPE, 0)
     grid.write("exports/model/regft.json", {"run_key": key, "text": "review"})
     grid.write("exports/model/README.md", "---\ntags: [regft]\n---\n\n# A model\n")
-    sync(grid.root, [HYPE], SEEDS)
+    for skill in (0.75, 0.95, 0.75):  # the runs of two evaluations share a key; the last sync names the first of them
+        grid.cell(HYPE, SEEDS, skill=skill)
+        sync(grid.root, [HYPE], SEEDS)
     run = current(grid.root)["seed 0 of hype_n rte-300"]
     folder = grid.root / "exports" / "model"
     assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1

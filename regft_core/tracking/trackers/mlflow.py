@@ -142,6 +142,7 @@ class Tracker:
             self._unfinished[identity] = run  # a killed sync left it
         else:
             self.runs[identity] = run
+            self._unfinished.pop(identity, None)
 
     def restore(self) -> None:
         """Make again what a deleted database had: every run whose record is among the artifacts."""

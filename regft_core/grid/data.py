@@ -149,7 +149,7 @@ def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]
     """Return what gives the key of rows that are about to be made; it is called before they are written.
 
     ``inputs`` gives what they are made from as it is now. Raises CodeChanged where the loaded code is not what its
-    files say, and then PlanOutdated where they would be made from something else.
+    files say, and the result PlanOutdated where they would be made from something else.
     """
     before = inputs()
     load(scope)
@@ -158,6 +158,7 @@ def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]
         if inputs() != before:
             what = f"files or code changed while rows of task '{task}' were made; nothing was written"
             raise PlanOutdated("rows-edited", f"{what}\n    -> run `dvc repro` again")
+        load(scope)
         return sha256_json(before)
 
     return key

@@ -128,20 +128,24 @@ def _source(path: str, content: bytes, module: str) -> tuple[str, tuple[str, ...
 _NO_DATA = (".py", ".pyc", ".pyi", "py.typed", ".md", "~")
 
 
-def _data_files(folder: Path, used: set[str]) -> Iterator[Path]:
-    """Yield the data files of the modules ``used`` of a folder.
+def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folders that may hold data files of the modules ``used`` of a folder, each with the paths of those.
 
     A file whose name begins with that of a module (``pats.json`` and ``pats_words/a.txt`` with that of ``pats.py``)
-    belongs to that module, others to every module of the folder.
+    belongs to that module, others to every module of the folder. A folder with modules has its own.
     """
     modules = {path.stem for path in folder.glob("*.py")}
-    for entry in folder.iterdir():
-        owners = {name for name in modules if entry.name.startswith(name) and not entry.name[len(name) :][:1].isalnum()}
-        if entry.name.startswith((".", "__")) or (owners and not owners & used):
-            continue
-        inside = list(entry.rglob("*")) if entry.is_dir() else [entry]
-        if not entry.is_dir() or not any(path.suffix == ".py" for path in inside):  # a package has its own
-            yield from (path for path in inside if path.is_file() and not path.name.endswith(_NO_DATA))
+
+    def counts(name: str, inside: bool) -> bool:
+        owners = {one for one in modules if name.startswith(one) and not name[len(one) :][:1].isalnum()}
+        return not name.startswith((".", "__")) and (inside or not owners or bool(owners & used))
+
+    for parent, inner, files in os.walk(folder, followlinks=True):
+        inside = parent != str(folder)
+        package = inside and any(name.endswith(".py") for name in files)
+        inner[:] = [name for name in inner if not package and counts(name, inside)]
+        data = [name for name in files if not package and counts(name, inside) and not name.endswith(_NO_DATA)]
+        yield parent, [os.path.join(parent, name) for name in data]
 
 
 # ------------------------------------------------------------------------------ modules and packages
@@ -203,7 +207,11 @@ def _external(top: str) -> dict[str, str | None]:
 
 @cache
 def version(distribution: str) -> str | None:
-    """Return the version of a package as this process met it first, which is what it computes with; None without."""
+    """Return the version of a package as this process met it first, see ``load``; None without."""
+    return _installed(distribution)
+
+
+def _installed(distribution: str) -> str | None:
     with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return None
@@ -263,14 +271,15 @@ def code_of(scope: Scope) -> Code:
             where = module if os.path.isabs(module) else f"{module.replace('.', '/')}.py"
             what = f"module {module} does not exist, but results need it"
             raise ConfigError([Problem("module-missing", where, 0, "", what, "restore the file")])
-    folders = {str(folder) for folder in used}
-    for folder, stems in used.items():
-        for file in _data_files(folder, stems):
-            if (state := file_state(str(file))) is not None:
-                named = os.path.relpath(file, package_root())
-                states[named], hashes[named] = state, content_sha256(file)
-                content.append([file.relative_to(folder).as_posix(), hashes[named]])
-                folders.add(str(file.parent))
+    folders = list[str]()
+    for home, stems in used.items():
+        for folder, files in _data_files(home, stems):
+            folders.append(folder)
+            for file in files:
+                if (state := file_state(file)) is not None:
+                    named = os.path.relpath(file, package_root())
+                    states[named], hashes[named] = state, content_sha256(file)
+                    content.append([Path(file).relative_to(home).as_posix(), hashes[named]])
     packages = dict(sorted(packages.items()))
     sha256 = sha256_json({"code": sorted(content), "packages": packages})
     code = Code(sha256, dict(sorted(hashes.items())), packages, states)
@@ -289,19 +298,28 @@ _CLOCK_NS = 10_000_000
 
 
 def load(scope: Scope) -> None:
-    """Import all modules of a scope, which a result is computed with.
+    """Import all modules of a scope, which a result is computed with; called again before the result is written.
+
+    Packages may be imported when they are first used, so one that was installed meanwhile is refused both times.
 
     Raises:
-        CodeChanged: this process may have loaded, or read, another content of a file than it has now.
+        CodeChanged: this process may have loaded, or read, another content of a file, or another version of a package,
+            than there is now.
         ConfigError: as ``code_of``.
     """
-    if edited := edited_files(scope):
-        what = f"{', '.join(edited)} changed after this process had begun"
-        raise CodeChanged("code-edited", f"{what}\n    -> nothing was stored; run `dvc repro` again")
-    for module in code_of(scope).files:
+    _refuse(edited_files(scope))
+    code = code_of(scope)
+    for module in code.files:
         if "/" not in module:
             with suppress(ImportError):  # it needs an optional package; whoever calls it meets the same error
                 importlib.import_module(module)
+    _refuse([f"the package {name}" for name, number in code.packages.items() if _installed(name) != number])
+
+
+def _refuse(changed: list[str]) -> None:
+    if changed:
+        what = f"{', '.join(changed)} changed after this process had begun"
+        raise CodeChanged("code-edited", f"{what}\n    -> nothing was stored; run `dvc repro` again")
 
 
 def edited_files(scope: Scope) -> list[str]:

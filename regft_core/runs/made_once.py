@@ -41,7 +41,7 @@ def made_once(
 
     Raises:
         PlanOutdated: the run has another key now.
-        CodeChanged: this process has loaded other code.
+        CodeChanged: this process has loaded other code, or packages were installed meanwhile.
         InputChanged: an input is edited meanwhile.
     """
     stored = context.store.get(key)
@@ -68,6 +68,7 @@ def made_once(
             files = f" ({listing(edited_files(scope()))})" if "code" in edited else ""
             where = f"{what} of {context.job.name}"
             raise InputChanged(f"{listing(edited)}{files} of {where}", "changed while it was computed")
+        load(scope())
 
     here = set_up(context.device, context.params.execution)
     try:

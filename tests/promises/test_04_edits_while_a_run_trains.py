@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from safetensors.torch import load, save
 
 from regft_core.errors import RegftError
-from regft_core.grid.data import prepare
+from regft_core.grid import data
 from regft_core.runs.context import project_store
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run import run
@@ -39,6 +40,11 @@ def swap_labels(root: Path) -> None:
         path.write_text(text.replace('"label": x', '"label": 1'))
 
 
+def upgrade(root: Path) -> None:
+    """Let this process, whose packages are loaded, find them in other versions."""
+    importlib.metadata.version = lambda _: "99"  # type: ignore[assignment]
+
+
 CHANGES: dict[str, Callable[[Path], None]] = {
     "code": lambda root: edit(root / "methods" / "stretched.py", "self.options.by * SCALE", "self.options.by * 2.0"),
     "data file": lambda root: edit(root / "methods" / "stretched.txt", "1.0", "1.25"),
@@ -46,21 +52,28 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "encoder": swap_encoder,
     "rows": swap_labels,
 }
+#: What else is tried, with the code of the refusal: (kind, when) -> code.
+REFUSED = {
+    ("source", "prepare_dataset"): "rows-edited",
+    ("package", "prepare_dataset"): "code-edited",
+    ("package", "commit"): "code-edited",
+}
+OTHERS = {"source": lambda root: edit(root / "data" / "train.csv", "good story", "good actor"), "package": upgrade}
 
 
 def attack(kind: str, moment: str) -> None:
     """Run the method in the project of this process while its input changes; print the code of the refusal."""
-    root, original = Path.cwd(), getattr(OpenRun, moment)
-    edits = [CHANGES[kind]] if kind else []
+    root, owner = Path.cwd(), data if hasattr(data, moment) else OpenRun
+    original, edits = getattr(owner, moment), [{**CHANGES, **OTHERS}[kind]] if kind else []
 
-    def around(run: OpenRun, *given: Any, **options: Any) -> Any:
+    def around(*given: Any, **options: Any) -> Any:
         if edits:
             edits.pop()(root)
-        return original(run, *given, **options)
+        return original(*given, **options)
 
-    setattr(OpenRun, moment, around)
+    setattr(owner, moment, around)
     try:
-        prepare(open_project(root))
+        data.prepare(open_project(root))
         run(Job(str(root), "stretched", "reviews", "16", 0))
     except RegftError as error:
         print(f"refused: {error.code}: {error.text}")
@@ -117,3 +130,14 @@ def test_what_is_stored_belongs_to_its_key(
     assert (after == before) == (kind == "rows")
     # What is run next finds nothing wrong: it gives the bits of a project that was so from the beginning.
     assert after.items() <= stored(root)[0].items()
+
+
+@pytest.mark.parametrize(("kind", "moment"), REFUSED)
+def test_rows_and_packages_that_change_meanwhile_leave_nothing_behind(
+    template: Path, tmp_path: Path, kind: str, moment: str
+) -> None:
+    root = Path(shutil.copytree(template, tmp_path / "project"))
+    left, said = stored(root, kind, moment)
+    assert f"refused: {REFUSED[kind, moment]}" in said
+    assert not left
+    assert (root / "work" / "datasets" / "reviews").exists() == (moment == "commit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import regft_core
+from regft_core import catalogue
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs import code
 from regft_core.runs.code import Scope, code_of, load
@@ -32,6 +34,9 @@ FILES = {
     "toy/run.py": RUN,
     "toy/run.json": "1",
     "toy/run_words/a.txt": "one",
+    "toy/run_words/tools/make.py": "VALUE = 5\n",
+    "toy/run_words/tools/five.txt": "five",
+    "toy/run_words/later/.keep": "",
     "toy/all.txt": "for everyone",
     "toy/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from toy import typed\nFACTOR = 10\n",
     "toy/late.py": "from .deep.er import VALUE\n",
@@ -100,6 +105,10 @@ EDITS: list[tuple[str, str, str, bool]] = [
     ("toy/run.json", "1", "2", True),
     ("toy/run_words/a.txt", "one", "two", True),
     ("toy/run_words/b.txt", "", "two", True),
+    ("toy/run_words/later/c.txt", "", "two", True),  # the first of its folder
+    ("toy/run_words/tools/five.txt", "five", "six", False),  # of another package
+    ("toy/run_words/.DS_Store", "", "hidden", False),
+    ("toy/run_words/.ipynb_checkpoints/a.txt", "", "hidden", False),
     ("toy/all.txt", "everyone", "all", True),
     ("toy/deep/er.txt", "two", "three", True),
     ("toy/unused.json", "3", "4", False),
@@ -113,7 +122,10 @@ EDITS: list[tuple[str, str, str, bool]] = [
 
 
 @pytest.mark.parametrize(("file", "old", "new", "stale"), EDITS, ids=[f"{e[0]}, {e[2].strip()}" for e in EDITS])
-def test_which_edits_make_results_stale(toy: Path, file: str, old: str, new: str, stale: bool) -> None:
+def test_which_edits_make_results_stale(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, file: str, old: str, new: str, stale: bool
+) -> None:
+    monkeypatch.setattr(code, "settled", lambda _: True)  # what is kept in memory is asked
     before = code_of(SCOPE)
     write(toy, file, old, new)
     code._file.cache_clear()  # as a process that begins then
@@ -172,6 +184,24 @@ def test_what_was_edited_after_it_was_loaded_is_refused(
     else:
         load(SCOPE)  # the next run in this process
         assert code_of(SCOPE).sha256 == before
+
+
+def test_a_plugin_that_was_edited_after_it_was_loaded_is_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = str(toy / "toy/unused.py")
+    state = os.stat(plugin)
+    monkeypatch.setitem(catalogue.LOADED, plugin, (state.st_mtime_ns, state.st_size))
+    load(Scope((plugin,)))
+    monkeypatch.setitem(catalogue.LOADED, plugin, (0, 0))
+    with raises_code(CodeChanged, "code-edited", "unused.py"):
+        load(Scope((plugin,)))
+
+
+def test_a_package_that_was_installed_after_it_was_met_is_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(toy, "toy/late.py", "", "from regft_core.lazy import np\n")
+    load(SCOPE)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "99")
+    with raises_code(CodeChanged, "code-edited", "the package numpy"):
+        load(SCOPE)
 
 
 def touch(path: Path) -> None:

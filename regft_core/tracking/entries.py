@@ -52,8 +52,8 @@ class Entry:
 
     Attributes:
         kind: ``cell``, ``run``, ``phase`` or ``report``.
-        identity: a tracker logs an entry once. Another key, evaluation, finding or mark, of a cell another seed or verdict, of
-            the report another file make another entry.
+        identity: a tracker logs an entry once. Another key, evaluation, finding or mark, of a cell another seed or
+            verdict, of the report another file make another entry.
         keys: seed -> key, of a run its own alone.
         params: every setting by its path; what the comparison of two runs is made of.
         scores: metric -> its value. ``points``: curves; of a cell those of its first seed.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from regft_core.report.leaderboard import leaderboard
 from tests.report import grids
 
@@ -11,6 +13,15 @@ from tests.report import grids
 def test_the_terminal_is_that_of_the_golden_text() -> None:
     found, golden = grids.terminal(grids.report("3-tasks"), 80), grids.GOLDEN.read_text(encoding="utf-8")
     assert found == golden, f"what people see changed. Read it as a user would, then write it anew: {grids.COMMAND}"
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_line_is_cropped_or_too_long(width: int) -> None:
+    text, golden = grids.terminal(grids.report("3-tasks"), width), grids.GOLDEN.read_text(encoding="utf-8")
+    assert not [line for line in text.splitlines() if len(line) > width and not line.startswith("$ ")]
+    assert set(text.split()) == set(golden.split())
+    commands = {line for line in golden.splitlines() if line.startswith("$ ")}
+    assert commands <= set(text.splitlines())
 
 
 def test_the_scale_ends_where_the_metric_does(make: Any, synthetic: Any) -> None:

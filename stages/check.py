@@ -152,7 +152,7 @@ def _lengths(project: Project) -> Iterator[str]:
     if missing := [task for task in every if task not in measured]:
         yield f"token lengths of {', '.join(missing)}: known after `dvc repro subsample`"
     for task, found in measured.items():
-        for text in lengths.warnings(task, found, modes(project)):
+        for text in lengths.warnings(task, found, modes(project, task)):
             print(f"warning: {text}", file=sys.stderr)
 
 

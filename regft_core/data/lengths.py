@@ -16,6 +16,7 @@ from typing import Any
 from regft_core.data.examples import Example
 from regft_core.data.windows import Reading
 from regft_core.names import aligned
+from regft_core.schema.encoder import MOST_WINDOWS
 
 #: Rows that are measured of a larger set, evenly spaced.
 MOST_ROWS = 20_000
@@ -151,13 +152,15 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
         named = ", ".join(f"{share(of['cut'])} of {name}{paired * f' (pairs {mode})'}" for name, mode, of in cut)
         p95, longest = (max(of[key] for *_, of in cut) for key in ("p95", "longest"))
         wanted, limit = math.ceil(p95 / STEP) * STEP, found["limit"]
-        advice = f"Set model.max_length: {wanted if limit is None else min(wanted, limit)} in params.yaml"
-        if limit is not None and wanted > limit:
-            more = 4 * found.get("windows", 1)
-            advice += f", all that the encoder reads, and more windows (model: {{windows: {more}, stride: 64}})"
+        most, windows = wanted if limit is None else min(wanted, limit), found.get("windows", 1)
+        steps = [f"set model.max_length: {most} in params.yaml"] if most > found["max_length"] else []
+        if most < wanted and windows < MOST_WINDOWS:  # the encoder reads no more in one row
+            more = f"windows: {min(4 * windows, MOST_WINDOWS)}, stride: {min(64, (most - 1) // 2)}"
+            steps.append(f"set model: {{{more}}} (windows over the text)")
+        advice = f" To read more, {' and '.join(steps)}." if steps else ""
         texts.append(
             f"{task}: {setting(found)} cuts {named}; 95 of 100 rows have at most {p95} tokens, the longest has "
-            f"{longest}. {advice}."
+            f"{longest}.{advice}"
         )
     return texts
 

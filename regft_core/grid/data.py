@@ -142,7 +142,7 @@ def _lengths(project: Project, task: str) -> None:
     key()
     write_json(lengths_file(project.root, task), measured)
     print(table({task: measured}))
-    _warn(*warnings(task, measured, modes(project)))
+    _warn(*warnings(task, measured, modes(project, task)))
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:

@@ -73,9 +73,10 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
     return up_to_date_lengths(project, task) or measure_task(project, task)
 
 
-def modes(project: Project) -> list[str]:
-    """How the listed methods read pairs."""
-    return list(dict.fromkeys(method.encoder(project.params.model).pairs for method in project.methods.values()))
+def modes(project: Project, task: str) -> list[str]:
+    """How the listed methods read the pairs of a task."""
+    encoders = [project.method(name, task).encoder(project.model(task)) for name in project.methods]
+    return list(dict.fromkeys(encoder.pairs for encoder in encoders))
 
 
 def fast_tokenizer(source: ModelSource) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
+from regft_core.schema.method import Phase
 
 
 class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
@@ -48,6 +49,15 @@ def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
 def answers_for_model(entries: Sequence[Entry]) -> Entry | None:
     """The regulariser that answers in place of a model."""
     return next((e for e in active(entries) if implements(e.cls, "predict")), None)
+
+
+def learns(registry: Mapping[str, type[Regulariser]], phases: Iterable[Phase]) -> bool:
+    """Whether a method learns from labelled rows: a phase takes steps, or fits something to them."""
+    return any(
+        phase.training.epochs
+        or any(implements(e.cls, "fit") for e in active(entries(registry, phase.regularisers)) if phase.data.labels)
+        for phase in phases
+    )
 
 
 def in_the_way_of_export(

@@ -32,6 +32,7 @@ def decide(
     config: ReportConfig,
     seeds: Sequence[int],
     without_export: Collection[str] = (),
+    fixed: Collection[str] = (),
 ) -> Decision:
     """Decide for one block, among the methods that finished every seed.
 
@@ -42,6 +43,7 @@ def decide(
         arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
         seeds: of the grid; the command names the first one.
         without_export: methods whose runs no directory can hold; no command is given for them.
+        fixed: methods that more rows would not change.
     """
     entered = [row for row in block.rows if not row.failed]
     left_out = tuple(
@@ -69,7 +71,7 @@ def decide(
     held_here = held(judges)
     grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds
     share, perfect = arms["dev"].trained if grows else 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
-    learning = [not entered[first].constant for first in leaders]
+    learning = [names[first] not in fixed for first in leaders]
     held_here = [of_all_rows(b, share, perfect) if learns else b for b, learns in zip(held_here, learning, strict=True)]
     elsewhere = held(others) if others else [None] * len(leaders)
     choices = [

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regft_core import metrics
 from regft_core.errors import DataError
-from regft_core.hooks.phase_entries import in_the_way_of_export
+from regft_core.hooks.phase_entries import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.report.decide import decide
 from regft_core.report.facts import cost_of, declared, overrides, plain_cell
@@ -79,7 +79,8 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     block = against_frozen(block, judging, looks, config)
     registry = discover()
     without_export = {name for name in names if in_the_way_of_export(registry, methods[name].phases[-1].regularisers)}
-    block = replace(block, decision=decide(block, judging, config, inputs.seeds, without_export))
+    fixed = {name for name in names if data.cells[name].constant or not learns(registry, methods[name].phases)}
+    block = replace(block, decision=decide(block, judging, config, inputs.seeds, without_export, fixed))
     if blocks < 2:  # over a single block nothing is averaged
         return block
     finished, upwards = [row.method for row in rows if row.n_ok], metrics.higher_is_better(primary)

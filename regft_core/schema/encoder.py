@@ -12,6 +12,8 @@ from regft_core.schema import ConsistentModel, Inconsistency, named_in
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
 Pairs = Literal["jointly", "separately"]
+#: Rows that one text may take.
+MOST_WINDOWS = 64
 
 
 #: What a method and a single phase change in ``model``; the values are checked once they are laid over it.
@@ -38,7 +40,10 @@ class EncoderConfig(ConsistentModel):
         None, min_length=1, description="an instruction that stands before every text, as the encoder's card says"
     )
     windows: int = Field(
-        1, ge=1, le=64, description="rows of a text beyond max_length, at most; their pooled vectors are averaged"
+        1,
+        ge=1,
+        le=MOST_WINDOWS,
+        description="rows of a text beyond max_length, at most; their pooled vectors are averaged",
     )
     stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
 

@@ -208,9 +208,11 @@ def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged:
         yield f"{low} of {plural(len(evaluated), whose)} collapsed: no better than a constant answer."
     yield from (f"Degraded: {text}" for run in runs for text in run.degraded)
     yield from (f"{name}: {of.warning}" for run in evaluated for name, of in run.sets.items() if of.warning)
-    if seen := {
-        name: n for name, n in context.task.get("duplicates", {}).items() if n and name in context.task["sets"]
-    }:
+    counts = context.task.get("duplicates", {})
+    subsample = None if judged else _written(Work(context.root).subsample, context.job.task, context.job.size)
+    if draw := subsample and subsample.seeds.get(str(context.job.seed)):
+        counts = draw.duplicates_with  # of the rows that this run trained on
+    if seen := {name: count for name, count in counts.items() if count and name in context.task["sets"]}:
         shown = ", ".join(f"{count} rows of {name}" for name, count in seen.items())
         yield f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
     lengths = _written(Work(context.root).lengths, context.job.task)

@@ -118,8 +118,8 @@ def of_all_rows(belief: Belief, share: float, best: float) -> Belief:
 
     Scores of cross-validation are those of smaller models (Hastie et al., Elements of Statistical Learning, 7.10). What
     a score lacks to the ``best`` falls with the rows to the power ``-LEARNING``; nobody knows the power of one task, so
-    the interval grows by twice the gain on the side of the better, and not at all on the other. A metric without a
-    finite best stays as it is.
+    the interval grows by twice the gain on the side of the better, and not at all on the other. ``loss`` stays that of
+    the folds. A metric without a finite best stays as it is.
     """
     gain = (best - belief.expected) * (1 - share**LEARNING)
     if not np.isfinite(gain):

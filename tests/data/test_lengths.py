@@ -29,8 +29,9 @@ def reading(cut: float = 0.0, p95: int = 40, longest: int = 60) -> dict[str, Any
     return {"median": 20, "p95": p95, "longest": longest, "cut": cut}
 
 
-def found(limit: int | None = 512, max_length: int = 128, **sets: dict[str, Any]) -> dict[str, Any]:
-    return {"max_length": max_length, "limit": limit, "sets": {k: {"jointly": v, **READ} for k, v in sets.items()}}
+def found(limit: int | None = 512, max_length: int = 128, windows: int = 1, **sets: dict[str, Any]) -> dict[str, Any]:
+    read = {"max_length": max_length, "limit": limit, "windows": windows}
+    return read | {"sets": {name: {"jointly": one, **READ} for name, one in sets.items()}}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -60,8 +61,10 @@ def test_median_and_percentile_count_rows(monkeypatch: pytest.MonkeyPatch) -> No
     ("changes", "advice"),
     [
         ({"train": reading(0.62, 410, 800)}, "model.max_length: 416 in params.yaml."),
-        ({"dev": reading(0.9, 900, 2000)}, "model.max_length: 512 in params.yaml, all"),
-        ({"max_length": 512, "dev": reading(0.9, 900, 2000)}, "windows (model: {windows: 4, stride: 64})"),
+        ({"dev": reading(0.9, 900, 2000)}, "model.max_length: 512 in params.yaml and set model: {windows: 4, "),
+        ({"max_length": 512, "dev": reading(0.9, 900, 2000)}, "To read more, set model: {windows: 4, stride: 64}"),
+        ({"limit": 64, "windows": 32, "dev": reading(0.9, 900, 2000)}, "{windows: 64, stride: 31}"),
+        ({"limit": 64, "max_length": 64, "windows": 64, "dev": reading(0.9, 900, 2000)}, "the longest has 2000."),
         ({"limit": None, "dev": reading(0.9, 900, 2000)}, "model.max_length: 904 in params.yaml"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from regft_core.catalogue import METHODS
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import compose, refusals
-from regft_core.hooks.phase_entries import in_the_way_of_export
+from regft_core.hooks.phase_entries import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig
 from tests.methods.harness import entries
@@ -172,3 +173,17 @@ def test_what_plain_weights_and_kept_tensors_cannot_hold(name: str) -> None:
     for can in ("hype", "lora", "tfidf_logistic", "constant_answer", "stacking", "zero_shot_similarity"):
         assert in_the_way_of_export(registry, [(can, registry[can].Config())]) is None
     assert in_the_way_of_export(registry, [(name, registry[name].Config())]) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "learning"),
+    [("zero_shot_similarity", 0, False), ("linear_head", 0, True), ("hype", 0, False), ("hype", 3, True)],
+)
+def test_more_rows_change_only_what_learns(name: str, epochs: int, learning: bool) -> None:
+    cls = discover()[name]
+    phase: Any = SimpleNamespace(
+        training=SimpleNamespace(epochs=epochs),
+        data=SimpleNamespace(labels=True),
+        regularisers=[(name, cls.Config())],
+    )
+    assert learns(discover(), [phase]) is learning

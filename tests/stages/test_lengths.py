@@ -29,7 +29,7 @@ def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None
     assert train == {"median": 62, "p95": 62, "longest": 62, "cut": 1.0}
     printed = capsys.readouterr()
     assert "reviews: max_length 32 cuts 100.0% of train" in printed.err
-    assert "Set model.max_length: 64 in params.yaml." in printed.err
+    assert "set model.max_length: 64 in params.yaml." in printed.err
 
 
 def test_the_plan_says_it_before_the_stage_has_run(long: Path) -> None:
@@ -54,6 +54,17 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
     assert (again["max_length"], again["sets"]["train"]["jointly"]["cut"]) == (64, 0.0)
     prepare(open_project(long))
     assert lengths.up_to_date_lengths(open_project(long), "reviews") == again
+
+
+def test_pairs_are_read_as_the_task_and_its_methods_say(tmp_path: Path) -> None:
+    project = build(
+        tmp_path,
+        tasks={"reviews": TASK, "pairs": PAIRS},
+        grid={"tasks": ["pairs"]},
+        methods=["vanilla", "linear_probe"],
+        task_settings={"pairs": {"model": {"pooling": "mean"}}},  # the shared one has no vector for `separately`
+    )
+    assert lengths.modes(open_project(project), "pairs") == ["jointly", "separately"]
 
 
 # ---------------------------------------------------------------------------------------- rare classes

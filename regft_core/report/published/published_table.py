@@ -270,7 +270,12 @@ def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper
     test = replace(untested, key=key, printed=printed, gain=gain, notes=(copied,) * bool(copied) + gain.notes)
     otherwise = dict.fromkeys(text for place, _ in [*mine, *theirs] for text in place.otherwise)
     if otherwise or gain.seeds < 2 or gain.ours is None:
-        why = "one seed shows no spread" if gain.seeds else "no seed of both methods has finished with these numbers"
+        lacking = (
+            f"evaluation {claim.numbers.evaluation} did not run here"
+            if claim.numbers
+            else "no seed of both methods has finished"
+        )
+        why = "one seed shows no spread" if gain.seeds else lacking
         return replace(test, why="; ".join(otherwise) or why)
     word = outcome(gain.ours, gain.seeds, printed)
     return replace(test, word=word, why="a deviation is zero" if word == NOT_TESTED else "")

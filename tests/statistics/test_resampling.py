@@ -7,47 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.metrics import names
+from regft_core.metrics import find, names
 from regft_core.statistics.bootstrap import example_weights, resampled_metric, seed_weights, weighted_metric
-from tests.statistics.single import compute
 
 
+@pytest.mark.parametrize("kind", ["classification", "regression"])
 @settings(max_examples=12, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(3, 30))
-def test_classification_metrics_of_resamples(seed, k, n):
-    rng = np.random.default_rng(seed)
+@given(seed=st.integers(0, 10**6), k=st.integers(2, 4), n=st.integers(3, 30))
+def test_metrics_of_resamples(kind, seed, k, n):
+    """Few rows: draws of one label alone, or of one row; values have ties where ``k`` is even."""
+    rng, is_value = np.random.default_rng(seed), kind == "regression"
     labels, predictions = rng.integers(k, size=n), rng.integers(k, size=(3, n))
-    draws = rng.integers(n, size=(4, n))
+    if is_value:
+        labels, predictions = (100 + 2 * (of + (k % 2) * rng.normal(size=of.shape)) for of in (labels, predictions))
+    draws = np.vstack([rng.integers(n, size=(4, n)), np.zeros((1, n), dtype=int)])
     weights = np.stack([np.bincount(d, minlength=n) for d in draws]).astype(float)
-    for name in names("classification"):
-        got = weighted_metric(name, 1)(labels, predictions, weights)
-        for b, draw in enumerate(draws):
-            for r in range(3):
-                want = compute(
-                    [name],
-                    kind="classification",
-                    labels=labels[draw],
-                    predictions=predictions[r, draw],
-                    positive_label_index=1,
-                )[name]
-                assert got[b, r] == pytest.approx(want, abs=1e-12), name
-
-
-@settings(max_examples=12, deadline=None)
-@given(st.integers(0, 10**6), st.integers(3, 30), st.booleans())
-def test_regression_metrics_of_resamples(seed, n, ties):
-    rng = np.random.default_rng(seed)
-    labels, predictions = rng.normal(size=n) * 2 + 100, rng.normal(size=(3, n))
-    if ties:
-        labels, predictions = np.round(labels), np.round(predictions)
-    draws = np.vstack([rng.integers(n, size=(4, n)), np.zeros((1, n), dtype=int)])  # the last draws one row only
-    weights = np.stack([np.bincount(d, minlength=n) for d in draws]).astype(float)
-    for name in names("regression"):
-        got = weighted_metric(name)(labels, predictions, weights)
-        for b, draw in enumerate(draws):
-            for r in range(3):
-                want = compute([name], kind="regression", labels=labels[draw], predictions=predictions[r, draw])[name]
-                assert got[b, r] == pytest.approx(want, abs=1e-6), name
+    for name in names(kind):
+        found = weighted_metric(name, 1)(labels, predictions, weights)
+        wanted = [[find(name).score(labels[draw], row[draw], 1) for row in predictions] for draw in draws]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6 if is_value else 1e-12, err_msg=name)
 
 
 def test_a_constant_row_has_no_correlation():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -25,3 +26,13 @@ def _one_thread() -> None:
 def _no_sync() -> None:
     """No test survives a power cut, and killed processes lose nothing that they wrote."""
     os.fsync = lambda descriptor: None
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables and nothing in them."""
+    from mlflow import MlflowClient
+
+    database = tmp_path_factory.mktemp("template") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(max_results=1)
+    return database

@@ -124,7 +124,9 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(reproduced: Path, tmp_path: Path) -> Path:
-    """A copy of the project in which everything is done; MLflow's database stays, since it names its folder."""
+def project(reproduced: Path, empty_database: Path, tmp_path: Path) -> Path:
+    """A copy of the project in which everything is done, with an empty database: MLflow's own names its folder."""
     ignore = shutil.ignore_patterns("mlflow.db*")
-    return Path(shutil.copytree(reproduced, tmp_path / "project", symlinks=True, ignore=ignore))
+    copy = Path(shutil.copytree(reproduced, tmp_path / "project", symlinks=True, ignore=ignore))
+    shutil.copyfile(empty_database, copy / "mlflow.db")
+    return copy

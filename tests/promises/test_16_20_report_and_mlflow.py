@@ -107,7 +107,10 @@ PAPER: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build(
-        tmp_path_factory.mktemp("reported") / "project", methods=[*METHODS], report={"published": ["a_table1"]}
+        tmp_path_factory.mktemp("reported") / "project",
+        methods=[*METHODS],
+        report={"published": ["a_table1"]},
+        trackers=["mlflow"],
     )
     (root / "published").mkdir()
     (root / "published" / "a_table1.yaml").write_text(yaml.dump(PAPER, sort_keys=False))

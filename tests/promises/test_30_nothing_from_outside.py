@@ -44,7 +44,7 @@ for command in (["report"], ["export", "--method", "vanilla", "--seed", "0"],
 
 
 def test_a_project_runs_reports_and_predicts_without_a_network(tmp_path: Path) -> None:
-    root = build(tmp_path / "project", grid={"seeds": [0]})
+    root = build(tmp_path / "project", grid={"seeds": [0]}, trackers=["mlflow"])
     # Whether the hub may be asked is read when its library is imported.
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
     command = [sys.executable, "-c", WHOLE]

@@ -15,6 +15,7 @@ from regft_core.report.figures import block as figures
 from regft_core.runs.records import EpochScore, EpochScores
 from regft_core.statistics.bootstrap import seed_interval
 from tests.report.grids import terminal
+from tests.report.synthetic import Arm, Task
 from tests.report.test_evaluations import write
 
 PLOT = {"x": "rate", "y": "accuracy", "group": ["noise"]}
@@ -31,9 +32,9 @@ def found(seed: int, shift: float) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def sizes(make: Any, synthetic: Any) -> Any:
-    arms = {"vanilla": synthetic.Arm(0.7), "tdt": synthetic.Arm(0.9), "off": synthetic.Arm(0.75, control_for="tdt")}
-    built = make(arms, {"sst2": synthetic.Task(n=60)}, range(3), (100, 300, "full"))
+def sizes(make: Any) -> Any:
+    arms = {"vanilla": Arm(0.7), "tdt": Arm(0.9), "off": Arm(0.75, control_for="tdt")}
+    built = make(arms, {"sst2": Task(n=60)}, range(3), (100, 300, "full"))
     for i, method in enumerate(arms):
         for size in (100, 300, "full"):
             write(built.root, method, range(3), size, **{f"seed_{seed}": found(seed, 0.2 * i) for seed in range(3)})

@@ -20,20 +20,20 @@ from regft_core.report.values import Choice, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import Belief
+from tests.report.synthetic import Arm, Task, build, methods_of
 
 
 @pytest.fixture(scope="module")
-def advice(make: Any, synthetic: Any) -> Any:
-    arm = synthetic.Arm
+def advice(make: Any) -> Any:
     arms = {
-        "vanilla": arm(0.80),
-        "probe": arm(0.84, trains_encoder=False, declared=0.1, seconds=1.0),
-        "words": arm(0.60, trains_encoder=False, declared=0.1, seconds=0.5),
-        "costly": arm(0.95, declared=4.0, seconds=40.0),
-        "alike": arm(0.90, seconds=12.0),
-        "luckless": arm(0.99, failed={1: "NaN"}),
+        "vanilla": Arm(0.80),
+        "probe": Arm(0.84, trains_encoder=False, declared=0.1, seconds=1.0),
+        "words": Arm(0.60, trains_encoder=False, declared=0.1, seconds=0.5),
+        "costly": Arm(0.95, declared=4.0, seconds=40.0),
+        "alike": Arm(0.90, seconds=12.0),
+        "luckless": Arm(0.99, failed={1: "NaN"}),
     }
-    return make(arms, {"sst2": synthetic.Task(n=400, ood=())})
+    return make(arms, {"sst2": Task(n=400, ood=())})
 
 
 def said(built: Any) -> str:
@@ -53,15 +53,13 @@ def test_the_best_that_finished_every_seed_is_taken_and_claims_are_about_the_bes
     assert held["costly"]["expected_loss"] == 0
 
 
-def test_one_seed_is_decided_with_an_assumed_spread_and_without_any_finished_run_nothing_is(
-    make: Any, synthetic: Any
-) -> None:
-    built = make({"vanilla": synthetic.Arm(0.7), "other": synthetic.Arm(0.95)}, {"sst2": synthetic.Task(n=60)}, [0])
+def test_one_seed_is_decided_with_an_assumed_spread_and_without_any_finished_run_nothing_is(make: Any) -> None:
+    built = make({"vanilla": Arm(0.7), "other": Arm(0.95)}, {"sst2": Task(n=60)}, [0])
     assert built.report.blocks[0].decision.pick.method == "other"
     assert built.report.blocks[0].decision.beating == ()
     assert "a standard deviation of about 4.5 points is assumed" in said(built)
-    arms = {name: synthetic.Arm(failed={0: "NaN"}) for name in ("vanilla", "other")}
-    assert make(arms, {"sst2": synthetic.Task(n=60)}, [0]).report.blocks[0].decision is None
+    arms = {name: Arm(failed={0: "NaN"}) for name in ("vanilla", "other")}
+    assert make(arms, {"sst2": Task(n=60)}, [0]).report.blocks[0].decision is None
 
 
 # ------------------------------------------------------------------ cost, tolerance, looks, other sets
@@ -233,15 +231,14 @@ def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_d
 
 
 @pytest.fixture(scope="module")
-def with_constant(make: Any, synthetic: Any) -> Any:
-    arm = synthetic.Arm
+def with_constant(make: Any) -> Any:
     arms = {
-        "vanilla": arm(0.8, shift=-0.6),
-        "majority": arm(collapsed=tuple(range(6)), trains_encoder=False, reads_text=False, declared=0.0),
-        "weak": arm(0.45),
-        "probe": arm(0.7, shift=0.0, trains_encoder=False, declared=0.1),
+        "vanilla": Arm(0.8, shift=-0.6),
+        "majority": Arm(collapsed=tuple(range(6)), trains_encoder=False, reads_text=False, declared=0.0),
+        "weak": Arm(0.45),
+        "probe": Arm(0.7, shift=0.0, trains_encoder=False, declared=0.1),
     }
-    return make(arms, {"sst2": synthetic.Task(n=300, ood=("reversed",))})
+    return make(arms, {"sst2": Task(n=300, ood=("reversed",))})
 
 
 def test_a_constant_answer_is_no_claim_no_alarm_and_no_opponent(with_constant: Any) -> None:
@@ -267,12 +264,10 @@ def test_a_method_that_is_no_better_than_a_constant_carries_the_mark_itself(with
     assert re.search(r"On reversed \w+ scores \d\d\.\d, no better than a constant answer", said(with_constant))
 
 
-def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_scale(
-    synthetic: Any, tmp_path: Path
-) -> None:
-    arms = {"vanilla": synthetic.Arm(0.9), "ranks": synthetic.Arm(0.9, control_for="vanilla")}
-    task = synthetic.Task("regression", ("spearman", "mse"), n=100, ood=())
-    cells = synthetic.build(tmp_path, arms, {"prices": task}, (300,), range(3))
+def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_scale(tmp_path: Path) -> None:
+    arms = {"vanilla": Arm(0.9), "ranks": Arm(0.9, control_for="vanilla")}
+    task = Task("regression", ("spearman", "mse"), n=100, ood=())
+    cells = build(tmp_path, arms, {"prices": task}, (300,), range(3))
     for path in (tmp_path / "work/evaluate/ranks").rglob("dev.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         for row in rows:
@@ -285,7 +280,7 @@ def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_
         record["sets"]["dev"]["metrics"]["mse"] = float(np.mean((gold - predicted) ** 2))
         result.write_text(json.dumps(content))
     config = ReportConfig(bootstrap_samples=200)
-    report = write_report(Inputs(tmp_path, cells, range(3), config, synthetic.methods_of(arms)))
+    report = write_report(Inputs(tmp_path, cells, range(3), config, methods_of(arms)))
     (block,) = report.blocks
     assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}
     assert "! no better than a constant answer: ranks (by mse)." in alerts(report, block)

@@ -15,6 +15,7 @@ from regft_core.evaluate.analysis_result import Table
 from regft_core.report.evaluations import mean_rows
 from regft_core.report.formatting import quantity
 from regft_core.statistics.bootstrap import seed_interval
+from tests.report.synthetic import Arm, Task
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -57,8 +58,8 @@ def write(root: Path, method: str, seeds: Any, size: Any = 300, **changes: Any) 
 
 
 @pytest.fixture
-def grid(make: Any, synthetic: Any) -> Any:
-    return make({"vanilla": synthetic.Arm(0.8), "other": synthetic.Arm(0.9)}, {"sst2": synthetic.Task(n=60)}, range(3))
+def grid(make: Any) -> Any:
+    return make({"vanilla": Arm(0.8), "other": Arm(0.9)}, {"sst2": Task(n=60)}, range(3))
 
 
 def section(html: str) -> str:

@@ -13,16 +13,17 @@ from regft_core.report import Inputs, write_report
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
+from tests.report.synthetic import Arm, Task
 
 
 @pytest.fixture
-def project(make: Any, synthetic: Any) -> Any:
+def project(make: Any) -> Any:
     arms = {
-        "vanilla": synthetic.Arm(0.72),
-        "good": synthetic.Arm(0.8),
-        "good_control": synthetic.Arm(0.72, control_for="good"),
+        "vanilla": Arm(0.72),
+        "good": Arm(0.8),
+        "good_control": Arm(0.72, control_for="good"),
     }
-    return make(arms, {"sst2": synthetic.Task(n=300)}, seeds=range(8))
+    return make(arms, {"sst2": Task(n=300)}, seeds=range(8))
 
 
 def report(project: Any, n: int, file: Path, **config: Any) -> Any:

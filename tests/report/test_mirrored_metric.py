@@ -13,6 +13,7 @@ import pytest
 
 from regft_core.catalogue import METRICS
 from regft_core.report.facts import best_of_k
+from tests.report.synthetic import Arm, Task
 
 ERROR_RATE = '''\
 """The share of examples whose prediction is wrong."""
@@ -44,16 +45,15 @@ def error_rate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def mirrored(error_rate: None, make: Any, synthetic: Any) -> tuple[Any, Any]:
+def mirrored(error_rate: None, make: Any) -> tuple[Any, Any]:
     """Reports of the same predictions by accuracy and by the error rate: two tasks, probes, many arms."""
 
     def of(metric: str) -> Any:
-        arm = synthetic.Arm
-        arms = {name: arm(skill, seconds=10 + i, shift=-0.3) for i, (name, skill) in enumerate(SKILLS.items())}
-        arms["control"] = arm(0.73, control_for="good")
-        arms |= {f"more{i}": arm(0.6 + 0.01 * i, failed={0: "NaN"} if i == 1 else {}) for i in range(2)}
-        arms |= {name: arm(s, trains_encoder=False) for name, s in (("probe", 0.8), ("words", 0.55))}
-        tasks = {name: synthetic.Task(metrics=(metric,), n=150) for name in ("one", "two")}
+        arms = {name: Arm(skill, seconds=10 + i, shift=-0.3) for i, (name, skill) in enumerate(SKILLS.items())}
+        arms["control"] = Arm(0.73, control_for="good")
+        arms |= {f"more{i}": Arm(0.6 + 0.01 * i, failed={0: "NaN"} if i == 1 else {}) for i in range(2)}
+        arms |= {name: Arm(s, trains_encoder=False) for name, s in (("probe", 0.8), ("words", 0.55))}
+        tasks = {name: Task(metrics=(metric,), n=150) for name in ("one", "two")}
         return make(arms, tasks)
 
     return of("accuracy"), of("error_rate")

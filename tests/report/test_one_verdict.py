@@ -19,17 +19,18 @@ from regft_core.report.read_grid import read_grid
 from regft_core.report.write import build_report
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import SYMBOLS, overall
+from tests.report.synthetic import Arm, Task, build, methods_of
 
 #: Of 100 grids the quick tests take 10.
 GRIDS, QUICK, AT_ONCE = 100, 10, 10
 
 
-def random_arms(rng: np.random.Generator, synthetic: Any, seeds: int) -> dict[str, Any]:
+def random_arms(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
     """Two to six arms: equal, clearly apart, collapsed, failed, the same runs twice, frozen."""
     arms: dict[str, Any] = {}
     for i in range(int(rng.integers(2, 7))):
         skill = float(rng.choice([0.3, 0.7, 0.7, 0.72, 0.8, 0.95]))
-        arms["vanilla" if i == 0 else f"arm{i}"] = synthetic.Arm(
+        arms["vanilla" if i == 0 else f"arm{i}"] = Arm(
             skill,
             shift=float(rng.choice([-0.6, -0.1, 0.0])),
             control_for=f"arm{i - 1}" if i > 1 and rng.random() < 0.4 else None,
@@ -117,18 +118,18 @@ def check(report: Any, page: str) -> None:
     "part",
     [pytest.param(part, marks=[pytest.mark.slow] * (part * AT_ONCE >= QUICK)) for part in range(GRIDS // AT_ONCE)],
 )
-def test_no_two_views_contradict_each_other(part: int, synthetic: Any, tmp_path: Path) -> None:
+def test_no_two_views_contradict_each_other(part: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(part)
     for number in range(AT_ONCE):
         seeds = int(rng.choice([1, 2, 3, 4]))
-        arms, root = random_arms(rng, synthetic, seeds), tmp_path / str(number)
-        task = synthetic.Task(
+        arms, root = random_arms(rng, seeds), tmp_path / str(number)
+        task = Task(
             *(("classification", ("accuracy",)) if rng.random() < 0.8 else ("regression", ("mse",))),
             n=int(rng.choice([1, 5, 20, 60])),
             ood=("contrast",) if rng.random() < 0.5 else (),
         )
-        cells = synthetic.build(root, arms, {"one": task}, (300,), range(seeds))
-        methods = synthetic.methods_of(arms)
+        cells = build(root, arms, {"one": task}, (300,), range(seeds))
+        methods = methods_of(arms)
         config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
         inputs = Inputs(root, cells, range(seeds), config, methods)
         report = build_report(read_grid(inputs), inputs, Looks())

@@ -12,16 +12,17 @@ from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
 from regft_core.report.planner import needs, table
 from regft_core.schema.params import ReportConfig
+from tests.report.synthetic import Arm, Task
 
 
 @pytest.fixture(scope="module")
-def inputs(make: Any, synthetic: Any) -> Inputs:
+def inputs(make: Any) -> Inputs:
     arms = {
-        "vanilla": synthetic.Arm(0.72),
-        "good": synthetic.Arm(0.8),
-        "good_control": synthetic.Arm(0.74, control_for="good"),
+        "vanilla": Arm(0.72),
+        "good": Arm(0.8),
+        "good_control": Arm(0.74, control_for="good"),
     }
-    built = make(arms, {"sst2": synthetic.Task(n=700)}, seeds=range(6))
+    built = make(arms, {"sst2": Task(n=700)}, seeds=range(6))
     return Inputs(built.root, built.cells, range(6), ReportConfig(bootstrap_samples=500), built.methods)
 
 

@@ -12,6 +12,7 @@ import pytest
 from regft_core.report.averages import average_columns
 from regft_core.schema.params import ReportConfig, weights_of
 from regft_core.statistics.learning_curve import expected_max
+from tests.report.synthetic import Arm, Task
 
 SEEDS = range(4)
 GRID = {"training.learning_rate": [1e-5, 2e-5, 3e-5]}
@@ -19,14 +20,13 @@ SCORES = [[0.5, 0.7, 0.6], [0.8, 0.6, 0.7], [0.6, 0.9, None], [0.5, 0.55, 0.6]]
 
 
 @pytest.fixture(scope="module")
-def grid(make: Any, synthetic: Any) -> Any:
-    arm = synthetic.Arm
+def grid(make: Any) -> Any:
     tasks = {
-        "mnli": synthetic.Task(metrics=("accuracy",), ood=("mnli_mm",)),
-        "rte": synthetic.Task(metrics=("accuracy",), ood=()),
-        "scores": synthetic.Task("regression", ("mse",), ood=()),
+        "mnli": Task(metrics=("accuracy",), ood=("mnli_mm",)),
+        "rte": Task(metrics=("accuracy",), ood=()),
+        "scores": Task("regression", ("mse",), ood=()),
     }
-    return make({"vanilla": arm(0.6), "hype_n": arm(0.85)}, tasks, seeds=SEEDS, out="reports")
+    return make({"vanilla": Arm(0.6), "hype_n": Arm(0.85)}, tasks, seeds=SEEDS, out="reports")
 
 
 def test_weights_of_parts() -> None:

@@ -19,6 +19,7 @@ from regft_core.report.leaderboard import leaderboard
 from regft_core.report.scores import ordered
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
+from tests.report.synthetic import Arm, Task, build, methods_of
 from tests.statistics.single import paired_difference
 
 
@@ -88,17 +89,17 @@ def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "reports").exists()
 
 
-def test_memory_and_kinds_of_device(synthetic: Any, tmp_path: Path) -> None:
+def test_memory_and_kinds_of_device(tmp_path: Path) -> None:
     """The largest peak; seconds of a GPU and a CPU are not compared."""
     gpu, cpu = {"device": "cuda:0", "name": "a card"}, {"device": "cpu", "name": "a machine"}
     arms = {
-        "vanilla": synthetic.Arm(memory=8 * 2**30, environment=gpu),
-        "r3f": synthetic.Arm(memory=12 * 2**30, environment=gpu),
-        "cpu": synthetic.Arm(environment=cpu),
+        "vanilla": Arm(memory=8 * 2**30, environment=gpu),
+        "r3f": Arm(memory=12 * 2**30, environment=gpu),
+        "cpu": Arm(environment=cpu),
     }
-    cells = synthetic.build(tmp_path, arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
+    cells = build(tmp_path, arms, {"sst2": Task(n=40)}, (300,), (0, 1))
     config = ReportConfig(bootstrap_samples=100, mixed_environments="mark")
-    report = write_report(Inputs(tmp_path, cells, (0, 1), config, synthetic.methods_of(arms)), None)
+    report = write_report(Inputs(tmp_path, cells, (0, 1), config, methods_of(arms)), None)
     costs = {row.method: row.cost for row in report.blocks[0].rows}
     assert (costs["r3f"].peak_memory_bytes, costs["r3f"].measured) == (12 * 2**30, 1.0)
     assert (costs["cpu"].peak_memory_bytes, costs["cpu"].measured) == (None, None)
@@ -118,10 +119,10 @@ def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject)
         assert found[0] == "a"
 
 
-def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -> None:
+def test_a_difference_cannot_pass_the_metrics_range(make: Any) -> None:
     """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
-    arms = {"vanilla": synthetic.Arm(0.02, 0.0), "good": synthetic.Arm(0.99, 0.0, collapsed=(0,))}
-    tasks = {"one": synthetic.Task(n=200), "two": synthetic.Task(n=200)}
+    arms = {"vanilla": Arm(0.02, 0.0), "good": Arm(0.99, 0.0, collapsed=(0,))}
+    tasks = {"one": Task(n=200), "two": Task(n=200)}
     built = make(arms, tasks, seeds=[0, 1, 2])
     for found in built.report.blocks:
         for c in found.row("good").comparisons:
@@ -136,14 +137,14 @@ def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -
     assert raw.high > 1.0  # what the report would have shown
 
 
-def test_a_gain_is_over_strength_zero_alone(make: Any, synthetic: Any) -> None:
+def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
     """A replacement that does harm makes no method look good."""
     arms = {
-        "vanilla": synthetic.Arm(0.75, zero_for=("good",)),
-        "good": synthetic.Arm(0.75),
-        "good_random": synthetic.Arm(0.5, control_for="good", zero_for=()),
+        "vanilla": Arm(0.75, zero_for=("good",)),
+        "good": Arm(0.75),
+        "good_random": Arm(0.5, control_for="good", zero_for=()),
     }
-    built = make(arms, {"one": synthetic.Task(n=300)})
+    built = make(arms, {"one": Task(n=300)})
     (found,) = built.report.blocks
     (gain,), (replacement,) = (found.row("good").against(role) for role in ("control", "replacement"))
     assert (gain.other, gain.role, replacement.other) == ("vanilla", "reference", "good_random")

@@ -8,6 +8,7 @@ import pytest
 
 from regft_core.report.leaderboard import leaderboard
 from tests.report import grids
+from tests.report.synthetic import Arm, Task
 
 
 def test_the_terminal_is_that_of_the_golden_text() -> None:
@@ -24,9 +25,9 @@ def test_no_line_is_cropped_or_too_long(width: int) -> None:
     assert commands <= set(text.splitlines())
 
 
-def test_the_scale_ends_where_the_metric_does(make: Any, synthetic: Any) -> None:
-    arms = {"vanilla": synthetic.Arm(0.9), "perfect": synthetic.Arm(1.0)}
-    (block,) = make(arms, {"one": synthetic.Task(n=60)}, seeds=[0, 1]).report.blocks
+def test_the_scale_ends_where_the_metric_does(make: Any) -> None:
+    arms = {"vanilla": Arm(0.9), "perfect": Arm(1.0)}
+    (block,) = make(arms, {"one": Task(n=60)}, seeds=[0, 1]).report.blocks
     assert leaderboard(block).high == 1.0
 
 
@@ -38,13 +39,13 @@ def said_of(built: Any, method: str, block: str = "sst2-300") -> str:
     return " ".join(found.sentences)
 
 
-def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any, synthetic: Any) -> None:
+def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any) -> None:
     arms = {
-        "vanilla": synthetic.Arm(),
-        "broken": synthetic.Arm(failed={0: "NaN", 1: "NaN"}),
-        "mate": synthetic.Arm(control_for="broken"),
+        "vanilla": Arm(),
+        "broken": Arm(failed={0: "NaN", 1: "NaN"}),
+        "mate": Arm(control_for="broken"),
     }
-    built = make(arms, {"one": synthetic.Task(n=60), "two": synthetic.Task(n=60)}, seeds=[0, 1])
+    built = make(arms, {"one": Task(n=60), "two": Task(n=60)}, seeds=[0, 1])
     row = built.report.blocks[0].row("broken")
     assert {c.verdict.word for c in row.comparisons} == {"no verdict"}
     entry = built.report.results["one-300"]["broken"]

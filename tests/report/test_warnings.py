@@ -14,6 +14,7 @@ from regft_core.report import Inputs, write_report
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
+from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
 
 CPU = {"device": "cpu", "name": "Two cores", "threads": 1}
 GPU = {"device": "cuda", "name": "Large card", "threads": 4}
@@ -122,10 +123,10 @@ def test_what_the_encoder_was_trained_on(changed: Any, built: Any, tmp_path: Pat
 # ----------------------------------------------------------------------------- environments
 
 
-def report(synthetic: Any, root: Path, arms: Any, mixed: str = "refuse") -> Any:
-    cells = synthetic.build(root, arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
+def report(root: Path, arms: Any, mixed: str = "refuse") -> Any:
+    cells = build(root, arms, {"sst2": Task(n=40)}, (300,), (0, 1))
     config = ReportConfig(bootstrap_samples=100, mixed_environments=mixed)
-    return write_report(Inputs(root, cells, (0, 1), config, synthetic.methods_of(arms), training=synthetic.TRAINING))
+    return write_report(Inputs(root, cells, (0, 1), config, methods_of(arms), training=TRAINING))
 
 
 @pytest.mark.parametrize(
@@ -137,18 +138,16 @@ def report(synthetic: Any, root: Path, arms: Any, mixed: str = "refuse") -> Any:
         ({"environment": CPU, "elsewhere": {1: GPU}}, ("threads 1: vanilla and a (seed 0)", "threads 4: a (seed 1)")),
     ],
 )
-def test_runs_of_one_block_from_two_places_are_refused(
-    synthetic: Any, tmp_path: Path, other: Any, places: tuple[str, ...]
-) -> None:
-    arms = {"vanilla": synthetic.Arm(environment=CPU), "a": synthetic.Arm(**other)}
+def test_runs_of_one_block_from_two_places_are_refused(tmp_path: Path, other: Any, places: tuple[str, ...]) -> None:
+    arms = {"vanilla": Arm(environment=CPU), "a": Arm(**other)}
     with raises_code(ConfigError, "mixed-environments", "sst2-300", "mixed_environments: mark", *places):
-        report(synthetic, tmp_path, arms)
+        report(tmp_path, arms)
     assert not (tmp_path / "reports").exists()
 
 
-def test_marking_is_visible_everywhere(synthetic: Any, tmp_path: Path) -> None:
-    arms = {"vanilla": synthetic.Arm(environment=CPU), "a": synthetic.Arm(environment=GPU | {"name": "<b>card"})}
-    found = report(synthetic, tmp_path, arms, "mark")
+def test_marking_is_visible_everywhere(tmp_path: Path) -> None:
+    arms = {"vanilla": Arm(environment=CPU), "a": Arm(environment=GPU | {"name": "<b>card"})}
+    found = report(tmp_path, arms, "mark")
     assert "cuda &lt;b&gt;card, threads 4: a" in found.html
     assert any("runs come from 2 environments" in text for text in found.warnings)
     assert "MIXED ENVIRONMENTS" in terminal(found, 150)
@@ -157,14 +156,14 @@ def test_marking_is_visible_everywhere(synthetic: Any, tmp_path: Path) -> None:
     assert "cpu Two cores, threads 1: vanilla" in results["sst2-300"]["a"]["mixed_environments"]
 
 
-def test_different_encoders_are_always_refused_and_no_encoder_is_none(synthetic: Any, tmp_path: Path) -> None:
-    arms = {"vanilla": synthetic.Arm(), "a": synthetic.Arm(encoder="b" * 64), "c": synthetic.Arm()}
+def test_different_encoders_are_always_refused_and_no_encoder_is_none(tmp_path: Path) -> None:
+    arms = {"vanilla": Arm(), "a": Arm(encoder="b" * 64), "c": Arm()}
     groups = (f"{'a' * 12}: vanilla and c", f"{'b' * 12}: a")
     with raises_code(ConfigError, "mixed-encoders", "2 different encoders", *groups):
-        report(synthetic, tmp_path, arms, "mark")
-    arms = {"vanilla": synthetic.Arm(), "words": synthetic.Arm(trains_encoder=False)}
-    cells = synthetic.build(tmp_path, arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
+        report(tmp_path, arms, "mark")
+    arms = {"vanilla": Arm(), "words": Arm(trains_encoder=False)}
+    cells = build(tmp_path, arms, {"sst2": Task(n=40)}, (300,), (0, 1))
     path = tmp_path / "work/finetune/words/sst2/300/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model": None}))
     config = ReportConfig(bootstrap_samples=100)
-    assert write_report(Inputs(tmp_path, cells, (0, 1), config, synthetic.methods_of(arms))).html
+    assert write_report(Inputs(tmp_path, cells, (0, 1), config, methods_of(arms))).html

@@ -16,7 +16,8 @@ from tests.small_project import PARAMS, build, python, stage
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build(tmp_path_factory.mktemp("preset") / "project")
-    (root / "pipelines" / "presets" / "small.yaml").write_text(yaml.dump(PARAMS | {"execution": {"device": "cpu"}}))
+    preset = PARAMS | {"execution": {"device": "cpu"}, "trackers": ["mlflow"]}
+    (root / "pipelines" / "presets" / "small.yaml").write_text(yaml.dump(preset))
     (root / "work").mkdir()
     (root / "work" / "mine").write_text("kept")
     return root

@@ -1,4 +1,4 @@
-"""An empty database to start from: making MLflow's tables takes seconds, copying them none."""
+"""A project that starts from an empty database: making MLflow's tables takes seconds, copying them none."""
 
 from __future__ import annotations
 
@@ -6,17 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from tests.tracking.tree import Tree
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables and nothing in them."""
-    database = tmp_path_factory.mktemp("template") / "mlflow.db"
-    MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(max_results=1)
-    return database
 
 
 @pytest.fixture

@@ -111,7 +111,9 @@ def before(template: Path) -> dict[str, Any]:
     return stored(Path(shutil.copytree(template, template.with_name("before"))))[0]
 
 
-@pytest.mark.parametrize(("kind", "moment"), [*((kind, "save_checkpoint") for kind in CHANGES), ("encoder", "commit")])
+@pytest.mark.parametrize(
+    ("kind", "moment"), [*((kind, "save_checkpoint") for kind in CHANGES), ("code", "commit"), ("encoder", "commit")]
+)
 def test_what_is_stored_belongs_to_its_key(
     template: Path, before: dict[str, Any], tmp_path: Path, kind: str, moment: str
 ) -> None:

@@ -61,7 +61,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/serve": (300, 2),
     "tests/settings": (2600, 19),
     "tests/stages": (1850, 16),
-    "tests/statistics": (1500, 12),
+    "tests/statistics": (1450, 12),
     "tests/store": (600, 3),
     "tests/structure": (550, 6),
     "tests/tracking": (700, 5),

@@ -16,7 +16,7 @@ from tests.small_project import REPOSITORY, python, review, write_csv
 from tests.tiny import tiny_model_dir
 
 PRESET = """\
-always: [majority, tfidf_logistic]
+always: [majority, tfidf_logistic, linear_probe]
 methods: [vanilla_no_dropout]
 training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
 tuning: {folds: 2, methods: {}}

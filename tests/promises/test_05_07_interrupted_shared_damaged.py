@@ -8,19 +8,27 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.promises.kit import bits, exit_code, forked, python, run_cells, weights, with_own_method
+from regft_core.runs import training_run
+from tests.promises.kit import bits, exit_code, forked, python, run_cells, weights, with_own_method, write_method
 from tests.small_project import build
 
-CELLS = [("weight_mixup", "reviews")]
-POINTS = 6
+SOUP = {"times": 2, "merge": "greedy", "vary": ["order", "head"]}
+#: Members in a search, members that a merge scores, and the best of several epochs on rows set aside.
+METHODS: dict[str, dict[str, Any]] = {
+    "weight_mixup": {},
+    "soup": {"phases": {"finetune": {"data": {"split": 0.7}, "repeat": SOUP}}},
+    "best": {"training": {"epochs": 3, "checkpoint": "best_on_split", "checkpoint_share": 0.3}},
+}
+#: (method, part of its renamings that are done before the kill).
+KILLS = [*(("weight_mixup", (2 * part + 1) / 12) for part in range(6)), ("best", 0.4), ("best", 0.7)]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], int]:
-    """A project; what an uninterrupted run leaves in it; how often that renames a file."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build(
         tmp_path_factory.mktemp("killed") / "project",
         methods=["weight_mixup"],
@@ -29,10 +37,26 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
         execution={"checkpoint_seconds": 0},
         report={"reference": "weight_mixup"},
     )
-    copy = Path(shutil.copytree(root, root.with_name("whole")))
-    count = copy / "renames"
-    assert exit_code(lambda: renames(lambda n: count.write_text(str(n)), lambda: run_cells(copy, *CELLS))) == 0
-    return root, bits(copy), int(count.read_text())
+    for name, content in METHODS.items():
+        if content:
+            write_method(root, name, **content)
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> dict[str, tuple[dict[str, str], int]]:
+    """Method -> what an uninterrupted run of it leaves, and how often that renames a file."""
+    found = {}
+    for method in METHODS:
+        copy = Path(shutil.copytree(project, project.with_name(method)))
+        count = copy / "renames"
+        assert exit_code(lambda: renames(lambda n: count.write_text(str(n)), lambda: train(copy, method))) == 0  # noqa: B023
+        found[method] = bits(copy), int(count.read_text())
+    return found
+
+
+def train(root: Path, method: str) -> None:
+    run_cells(root, (method, "reviews"))
 
 
 def renames(before: Callable[[int], object], function: Callable[[], None]) -> None:
@@ -55,23 +79,40 @@ def renames(before: Callable[[int], object], function: Callable[[], None]) -> No
     function()
 
 
-@pytest.mark.parametrize("part", range(POINTS))
-def test_a_killed_run_continues_with_the_same_bits(
-    whole: tuple[Path, dict[str, str], int], tmp_path: Path, part: int
-) -> None:
-    """Every write ends with a renaming, so these are six moments between and within writes."""
-    template, expected, count = whole
-    root = Path(shutil.copytree(template, tmp_path / "project"))
-    at = (2 * part + 1) * count // (2 * POINTS)
+def killed(root: Path, method: str, when: Callable[[int], bool]) -> None:
+    """Train in a child that dies before the first renaming for which ``when`` holds."""
 
     def die(number: int) -> None:
-        if number == at:
+        if when(number):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert exit_code(lambda: renames(die, lambda: run_cells(root, *CELLS))) == -signal.SIGKILL
+    assert exit_code(lambda: renames(die, lambda: train(root, method))) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("method", "part"), KILLS)
+def test_a_killed_run_continues_with_the_same_bits(
+    project: Path, whole: dict[str, tuple[dict[str, str], int]], tmp_path: Path, method: str, part: float
+) -> None:
+    """Every write ends with a renaming, so these are moments between and within writes."""
+    root = Path(shutil.copytree(project, tmp_path / "project"))
+    expected, count = whole[method]
+    killed(root, method, lambda number: number == int(part * count))
     assert bits(root) != expected
-    assert exit_code(lambda: run_cells(root, *CELLS)) == 0
+    assert exit_code(lambda: train(root, method)) == 0
     assert bits(root) == expected
+
+
+def test_a_member_that_was_finished_before_the_kill_is_not_trained_again(
+    project: Path, whole: dict[str, tuple[dict[str, str], int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, trained, original = Path(shutil.copytree(project, tmp_path / "project")), [], training_run.train
+    killed(
+        root, "soup", lambda _: any(path.parent.name != "commit" for path in weights(root))
+    )  # in that they are written
+    monkeypatch.setattr(training_run, "train", lambda *given, **more: trained.append(0) or original(*given, **more))
+    train(root, "soup")
+    assert len(trained) == 1  # the second of two
+    assert bits(root) == whole["soup"][0]
 
 
 def test_two_grids_on_one_store_train_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "best": {"training": {"epochs": 3, "checkpoint": "best_on_split", "checkpoint_share": 0.3}},
 }
 #: (method, part of its renamings that are done before the kill).
-KILLS = [*(("weight_mixup", (2 * part + 1) / 12) for part in range(6)), ("best", 0.4), ("best", 0.7)]
+KILLS = [*(("weight_mixup", (2 * part + 1) / 12) for part in range(6)), ("best", 0.7)]
 
 
 @pytest.fixture(scope="module")

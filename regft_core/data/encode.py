@@ -251,5 +251,5 @@ def token_memory(tokenizer_sha256: str) -> Memory[Tokens]:
 
 @cache
 def vector_memory() -> Memory[Tensor]:
-    """Return the vectors; a run whose inputs were edited meanwhile clears them (``made_once.py``)."""
+    """Return the vectors; a run that fails clears them (``made_once.py``)."""
     return Memory(LIMIT_BYTES, lambda vectors: vectors.numel() * vectors.element_size())

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.data.examples import read_jsonl, text_key
+from regft_core.data.examples import read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import set_files
-from regft_core.disk.paths import content_sha256
+from regft_core.disk.canonical import sha256_text
 from regft_core.disk.reading import validation_text
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
 from regft_core.lazy import np
+from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
@@ -134,7 +135,7 @@ class JudgedRun:
             "run": self.finetuned,
             "task": {key: context.task.get(key) for key in _TASK},
             "sets": {
-                name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(logits)).hexdigest()}
+                name: {"rows": context.sets_sha256[name], "logits": hashlib.sha256(to_npy(logits)).hexdigest()}
                 for name, logits in self.logits.items()
             },
             **evaluation_inputs(context, evaluation, options),
@@ -204,7 +205,11 @@ class JudgedRun:
                 f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
                 "\n    -> name a task whose splits.dev is a file or a share",
             )
-        train, dev = (read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev"))
+        rows = {name: read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev")}
+        if changed := [name for name in rows if sha256_text(to_jsonl(rows[name])) != described["content"][name]]:
+            files = listing(str(folder / f"{name}.jsonl") for name in changed)
+            raise InputChanged(f"{files} of task '{task}'", "changed after it was prepared")
+        train, dev = rows["train"], rows["dev"]
         if self.context.task.get("drawn"):  # from rows that the other task may have, too
             judging = {text_key(row) for row in self._sets["dev"].examples}
             train = [row for row in train if text_key(row) not in judging]

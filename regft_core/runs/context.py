@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from regft_core.data.encode import token_memory, vector_memory
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prompts import Prompt
-from regft_core.data.splits import of_refit, of_seed, rows_file
+from regft_core.data.splits import of_refit, of_seed, rows_file, set_files
 from regft_core.disk.canonical import canonical_json
 from regft_core.disk.paths import content_sha256
 from regft_core.disk.reading import read_json
@@ -72,8 +72,13 @@ class Context:
         self._sources: dict[EncoderConfig, ModelSource] = {}
 
     def anew(self) -> Context:
-        """Return the context of the same job under the same configuration, which reads all inputs again."""
-        return Context(self.job, self.device, self.project)
+        """Return the context of the same job under the same configuration, which reads all inputs again.
+
+        Phases keep the keys under which this one has taken them from the store, or put them there.
+        """
+        again = Context(self.job, self.device, self.project)
+        again.keys.take(self.keys.of_phases)
+        return again
 
     @cached_property
     def settled_from(self) -> tuple[Any, ...]:
@@ -119,7 +124,7 @@ class Context:
     @property
     def tokenizer(self) -> Any:
         """The encoder's tokenizer."""
-        return _tokenizer(self.source)
+        return kept_tokenizer(self.source)
 
     def encoder_of(self, phase: Phase) -> EncoderConfig:
         """The encoder's section for a phase, which may name another encoder."""
@@ -137,7 +142,7 @@ class Context:
 
     def tokenizer_of(self, phase: Phase) -> Any:
         """The tokenizer of a phase's encoder."""
-        return _tokenizer(self.source_of(phase))
+        return kept_tokenizer(self.source_of(phase))
 
     @property
     def sources(self) -> list[ModelSource]:
@@ -305,6 +310,11 @@ class Context:
         return content_sha256(self.dataset / rows_file(self.task, "dev"))
 
     @cached_property
+    def sets_sha256(self) -> dict[str, str]:
+        """Set -> the hash of the rows that runs are evaluated on, as it was when this was first asked."""
+        return {name: content_sha256(self.dataset / file) for name, file in set_files(self.task).items()}
+
+    @cached_property
     def dev_rows(self) -> list[Example]:
         """The development set."""
         return read_jsonl(self.dataset / rows_file(self.task, "dev"))
@@ -325,7 +335,7 @@ class Context:
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(source: ModelSource) -> Any:
+def kept_tokenizer(source: ModelSource) -> Any:
     """The tokenizer with these bytes, for all runs of a process: making it takes as long as 200 rows."""
     from regft_core.models.load import load_tokenizer
 

@@ -9,7 +9,6 @@ from typing import Any
 from regft_core.data.examples import read_jsonl
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.paths import content_sha256
 from regft_core.progress import ProgressWriter
 from regft_core.runs.analyses import JudgedRun, from_npy, to_npy
 from regft_core.runs.code import Scope, code_of
@@ -35,7 +34,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
     """Return the identity of an evaluation without the run: the same for every seed."""
     return {
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
-        "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
+        "sets": context.sets_sha256,
         # The run's key has these too; here they are what the evaluation really reads the sets with.
         "model": context.reading_of(context.method.finetune),
         "rows_alone": context.rows_alone,

@@ -302,6 +302,11 @@ class Keys:
             self._known[name, member] = sha256_json(self.identity(name, member))
         return self._known[name, member]
 
+    @property
+    def of_phases(self) -> dict[str, str]:
+        """Phase -> key, of those that were asked for; without members, which are not taken for what is here."""
+        return {name: key for (name, member), key in self._known.items() if member is None}
+
     def take(self, recorded: Mapping[str, str]) -> None:
         """Take the keys (by phase) of a finished run for those of what is here: what the store has of them is read."""
         self._known |= {(name, None): key for name, key in recorded.items()}

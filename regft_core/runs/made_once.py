@@ -7,18 +7,16 @@ keys differ, an input was edited meanwhile and nothing is stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regft_core.data.encode import vector_memory
+from regft_core.data.encode import token_memory, vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import InputChanged, PlanOutdated, RunFailed
 from regft_core.names import listing
-from regft_core.runs.code import Scope, edited_files, load
+from regft_core.runs.code import Scope, code_of, load
+from regft_core.runs.context import Context, kept_tokenizer
 from regft_core.runs.environment import set_up
 from regft_core.runs.run_folder import OpenRun, StoredRun
-
-if TYPE_CHECKING:
-    from regft_core.runs.context import Context
 
 
 def made_once(
@@ -54,20 +52,16 @@ def made_once(
             f"the encoder, configuration, code, data or packages of {what} of {context.job.name} "
             "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
         )
+    files = _files(context, scope())
     load(scope())
 
-    def inputs(seen: Context) -> dict[str, Any]:
-        # Weights may be read from their file whenever they are first used, also where the key has them by another run.
-        return {**identity(seen), "encoder": [(source.name, source.files) for source in seen.sources]}
-
-    before = inputs(context)
-
     def unchanged() -> None:
-        now = inputs(context.anew())
-        if edited := [name for name in before if before[name] != now.get(name)]:
-            files = f" ({listing(edited_files(scope()))})" if "code" in edited else ""
-            where = f"{what} of {context.job.name}"
-            raise InputChanged(f"{listing(edited)}{files} of {where}", "changed while it was computed")
+        again = context.anew()
+        edited, changed = _differing(settled, identity(again)), _differing(files, _files(again, scope()))
+        if edited or changed:
+            rows = [str(context.rows_file), f"below {context.dataset.parent}"]  # what else decides is prepared
+            parts = f"{listing(edited or ['encoder'])} ({listing(changed or rows)})"
+            raise InputChanged(f"{parts} of {what} of {context.job.name}", "changed while it was computed")
         load(scope())
 
     here = set_up(context.device, context.params.execution)
@@ -76,8 +70,28 @@ def made_once(
             finished = working.finished
             return finished if finished is not None and serves(finished) else make(working, here)
     except BaseException:
-        vector_memory().clear()  # they may be those of an encoder that was replaced meanwhile
+        _forget_what_was_read()
         raise
+
+
+def _forget_what_was_read() -> None:
+    """Forget what this process keeps by hashes of encoders: one may have been replaced as it was read."""
+    kept_tokenizer.cache_clear()
+    token_memory.cache_clear()
+    vector_memory().clear()
+
+
+def _files(context: Context, scope: Scope) -> dict[str, str]:
+    """Hashes of the files of the code, by module or path, and of the encoders.
+
+    Weights may be read from their file whenever they are first used, also where the key has them by another run.
+    """
+    encoders = {str(source.path / name): sha256 for source in context.sources for name, sha256 in source.files}
+    return code_of(scope).files | encoders
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
 def scored_once(

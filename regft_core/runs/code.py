@@ -132,13 +132,14 @@ def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]
     """Yield the folders that may hold data files of the modules ``used`` of a folder, each with the paths of those.
 
     A file whose name begins with that of a module (``pats.json`` and ``pats_words/a.txt`` with that of ``pats.py``)
-    belongs to that module, others to every module of the folder. A folder with modules has its own.
+    belongs to that module, others to every module of the folder; in a project's folder, which has settings, rows and
+    results, to none. A folder with modules has its own.
     """
-    modules = {path.stem for path in folder.glob("*.py")}
+    modules, is_project = {path.stem for path in folder.glob("*.py")}, (folder / "params.yaml").is_file()
 
     def counts(name: str, inside: bool) -> bool:
         owners = {one for one in modules if name.startswith(one) and not name[len(one) :][:1].isalnum()}
-        return not name.startswith((".", "__")) and (inside or not owners or bool(owners & used))
+        return not name.startswith((".", "__")) and (inside or bool(owners & used) or not (owners or is_project))
 
     for parent, inner, files in os.walk(folder, followlinks=True):
         inside = parent != str(folder)

@@ -132,6 +132,14 @@ def test_which_edits_make_results_stale(
     assert (code_of(SCOPE).sha256 != before.sha256) == stale
 
 
+def test_in_a_project_a_module_has_the_files_that_are_named_after_it(toy: Path) -> None:
+    for name in ("params.yaml", "toytool.txt", "toytool_words/a.txt", "rows.csv", "work/x.json"):
+        write(toy, name, "", "1")
+    write(toy, "toytool.py", "", "VALUE = 1\n")
+    named = [Path(name).name for name in code_of(Scope(("toytool",))).files if "/" in name]
+    assert sorted(named) == ["a.txt", "toytool.txt"]
+
+
 def test_what_is_not_valid_or_not_there_is_named_with_its_place(toy: Path) -> None:
     write(toy, "toy/late.py", "from", "form")
     with raises_code(ConfigError, "bad-python", "late.py:1"):

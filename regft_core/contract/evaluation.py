@@ -74,7 +74,7 @@ def _finished(trial: Trial, task: str, name: str) -> EvaluatedRun:
 
 
 def _on_every_task(law: Law, evaluation: Evaluation, runs: Mapping[str, EvaluatedRun]) -> str:
-    """What is wrong on which task; raises Unfit where there is nothing to show on any."""
+    """Return what is wrong on which task; raises Unfit where there is nothing to show on any."""
     wrong, unfit = [], list[Unfit]()
     for task, of_task in runs.items():
         try:

@@ -102,7 +102,7 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
 
 
 def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
-    """What all cells should share: versions of packages, and the precision."""
+    """Versions of packages and precisions that differ between cells."""
     shared: dict[str, set[str]] = {}
     for manifest in (cell.finetune for block in blocks for cell in block.cells.values()):
         for name, version in manifest.versions.items():

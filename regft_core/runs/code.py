@@ -69,23 +69,23 @@ class Scope:
 # ------------------------------------------------------------------------------------- one file
 
 
-def _text(node: Any) -> Iterator[str]:
+def _write(node: Any, parts: list[str]) -> None:
     """Write out a syntax tree without what does not act, alike in all versions of Python."""
     if isinstance(node, list):
         for item in node:
             if not (isinstance(item, ast.stmt) and _does_nothing(item)):
-                yield from _text(item)
+                _write(item, parts)
     elif not isinstance(node, ast.AST):
-        yield f"{type(node).__name__} {node!r}"
+        parts.append(f"{type(node).__name__} {node!r}")
     elif not isinstance(node, ast.expr_context):
-        yield f"({type(node).__name__}"
+        parts.append(f"({type(node).__name__}")
         skipped = ("kind", "type_comment", "returns", "annotation" if isinstance(node, ast.arg) else "")
         for name in node._fields:
             value = getattr(node, name, None)
             if value is not None and value != [] and name not in skipped:
-                yield name
-                yield from _text(value)
-        yield ")"
+                parts.append(name)
+                _write(value, parts)
+        parts.append(")")
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
@@ -121,7 +121,9 @@ def _source(path: str, content: bytes, module: str) -> tuple[str, tuple[str, ...
         problem = Problem("bad-python", where, line, "", f"is not valid Python: {message}", "correct that line")
         raise ConfigError([problem]) from error
     package = module.split(".") if path.endswith("__init__.py") else module.split(".")[:-1]
-    return sha256_text("\n".join(_text(tree.body))), tuple(_imported(tree.body, package))
+    parts = list[str]()
+    _write(tree.body, parts)
+    return sha256_text("\n".join(parts)), tuple(_imported(tree.body, package))
 
 
 #: What lies beside modules and is not read by them.

@@ -34,7 +34,7 @@ class FileFormat(StrictModel):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What is said of the format."""
+        """The settings that were given."""
         return {name: value for name in FileFormat.model_fields if (value := getattr(self, name))}
 
     @model_serializer(mode="wrap")

@@ -114,7 +114,7 @@ def beliefs(
 
 
 def of_all_rows(belief: Belief, share: float, best: float) -> Belief:
-    """What is expected of a model of all rows, where those that were evaluated trained on a ``share`` of them.
+    """Return the belief in a model of all rows, where those that were evaluated trained on a ``share`` of them.
 
     Scores of cross-validation are those of smaller models (Hastie et al., Elements of Statistical Learning, 7.10). What
     a score lacks to the ``best`` falls with the rows to the power ``-LEARNING``; nobody knows the power of one task, so

@@ -129,7 +129,7 @@ class PublishedTable:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What a reader must know of the printed numbers."""
+        """Notes on the printed numbers."""
         if self.rows and (self.config.seeds is None or not any(row.row.deviations for row in self.rows)):
             lacks = "how many seeds" if self.config.seeds is None else "deviations"
             yield f"The paper does not say {lacks}; intervals hold the spread of our runs only"

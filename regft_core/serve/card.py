@@ -70,7 +70,7 @@ def model_card(
         [run for run in evaluation.runs if run.seed == job.seed] if evaluation else judged.runs if judged else []
     )
     hub, revision, license = origin(context.source)
-    scores = _expected_scores(context, judged) if judged else _scores(results, evaluated)
+    scores = list(_scores(results, evaluated, judged))
     return _template().render(
         context=context,
         job=job,
@@ -145,24 +145,19 @@ def reported(context: Context) -> dict[str, Any]:
     return (results.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
 
 
-def _scores(results: Mapping[str, Any], evaluated: Sequence[RunRecord]) -> list[list[str]]:
-    """Set, metric, this run's score; mean, interval and seeds as the report has them."""
-    return [
-        [name, metric, f"{value:.4f}", *_interval((results.get(name) or {}).get(metric) or {})]
-        for run in evaluated
-        for name, scores in run.sets.items()
-        for metric, value in scores.metrics.items()
-    ]
-
-
-def _expected_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
-    """Set, metric, mean, interval and seeds of the evaluated runs."""
-    rows = []
-    for name, metric in ((name, metric) for name in judged.task.sets for metric in judged.task.metrics):
-        score = judged.score(name, metric, context.params.report)
-        bounds = {"low": score.low, "high": score.high} if score.n > 1 else {}
-        rows.append([name, metric, *_interval({"mean": score.mean, "n": score.n, **bounds})])
-    return rows
+def _scores(
+    results: Mapping[str, Any], evaluated: Sequence[RunRecord], judged: OutOfFold | None
+) -> Iterator[list[str]]:
+    """Yield set, metric, this run's score (not of a refit); mean, interval and seeds as the report has them."""
+    for name, metric in (
+        (name, metric) for run in evaluated[:1] for name, of in run.sets.items() for metric in of.metrics
+    ):
+        shown = (results.get(name) or {}).get(metric) or {}
+        if judged and not judged.is_of(shown, of_runs := judged.mean(name, metric)):
+            shown = {"mean": of_runs, "n": len(judged.runs)}
+        own = [] if judged else [f"{evaluated[0].sets[name].metrics[metric]:.4f}"]
+        mean, low, high = ("" if shown.get(key) is None else f"{shown[key]:.4f}" for key in ("mean", "low", "high"))
+        yield [name, metric, *own, mean, f"{low} to {high}" if low and high else "", str(shown.get("n", ""))]
 
 
 def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:
@@ -177,13 +172,6 @@ def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:
         if value
     ]
     return yaml.safe_dump({"model-index": [{"name": model, "results": results}]}, sort_keys=False) if results else ""
-
-
-def _interval(score: Mapping[str, Any]) -> list[str]:
-    """Mean, interval and number of runs."""
-    mean, low, high, runs = (score.get(key) for key in ("mean", "low", "high", "n"))
-    bounds = "" if low is None or high is None else f"{low:.4f} to {high:.4f}"
-    return ["" if mean is None else f"{mean:.4f}", bounds, "" if runs is None else str(runs)]
 
 
 def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged: OutOfFold | None) -> Iterator[str]:
@@ -208,13 +196,11 @@ def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged:
         yield f"{low} of {plural(len(evaluated), whose)} collapsed: no better than a constant answer."
     yield from (f"Degraded: {text}" for run in runs for text in run.degraded)
     yield from (f"{name}: {of.warning}" for run in evaluated for name, of in run.sets.items() if of.warning)
-    counts = context.task.get("duplicates", {})
-    subsample = None if judged else _written(Work(context.root).subsample, context.job.task, context.job.size)
-    if draw := subsample and subsample.seeds.get(str(context.job.seed)):
-        counts = draw.duplicates_with  # of the rows that this run trained on
-    if seen := {name: count for name, count in counts.items() if count and name in context.task["sets"]}:
-        shown = ", ".join(f"{count} rows of {name}" for name, count in seen.items())
-        yield f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
+    counts = {
+        name: count for name, count in context.task["duplicates"].items() if count and name in context.task["sets"]
+    }
+    if seen := ", ".join(f"{count} rows of {name}" for name, count in counts.items()):
+        yield f"Contamination: {seen} have the text of a training row, so scores there count what was seen."
     lengths = _written(Work(context.root).lengths, context.job.task)
     settings = {"max_length": context.encoder.max_length, **asdict(Reading.of(context.encoder) or Reading())}
     if lengths and reads_encoder(context) and all(lengths.get(name) == value for name, value in settings.items()):

@@ -70,7 +70,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     refit = abstain = None
     data = context.data(context.phase("finetune"))
     if judged is not None and job.refit:
-        refit = judged.expected(data.summary.length, context.params.report, reported(context))
+        refit = judged.expected(data.summary.length, context.params.report.confidence, reported(context))
     temperature = (refit and refit.temperature) or 1.0
     if judged is not None and accuracy is not None:
         abstain = abstain_for(context, accuracy, judged, temperature)

@@ -15,20 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regft_core import metrics
 from regft_core.errors import DataError, ModelError, RunFailed
-from regft_core.evaluate.evaluated import positive_of
 from regft_core.kinds import find
 from regft_core.models.export_record import Abstain, Refit
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.records import RunRecord
-from regft_core.runs.work import JudgedRows, Predictions, Work, wrong
-from regft_core.schema.params import ReportConfig
+from regft_core.runs.work import Predictions, Work
 from regft_core.settings.grid import Cell
 from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
-from regft_core.statistics.arms import Arms
-from regft_core.statistics.bootstrap import Estimate, bounded
 from regft_core.statistics.reliability import fit_temperature
 
 
@@ -111,48 +106,34 @@ class OutOfFold:
         """Seed -> its predictions on the set ``name``."""
         return {seed: self._work.predictions(self._cell, seed, name, self.task.kind) for seed in self.seeds}
 
-    def score(self, name: str, metric: str, report: ReportConfig) -> Estimate:
-        """The mean over seeds of a metric on a set, with the interval that the report shows."""
-        rows = JudgedRows(name == "dev" and self.task.folded)
-        for seed, predictions in self.answers(name).items():
-            if not rows.fits(seed, predictions):
-                file = self._work.predictions_file(self._cell, seed, name)
-                raise wrong(file, "its rows are not those of the other seeds", "evaluate", "rows-differ")
-        arms = Arms(
-            {"": {seed: predictions.predicted for seed, predictions in self.answers(name).items()}},
-            rows.gold,
-            metric,
-            samples=report.bootstrap_samples,
-            confidence=report.confidence,
-            positive_label_index=positive_of(self.task, name),
-            expected_seeds=[*self.seeds, *self.failed],
-            judged=rows.judged,
-            groups=rows.groups(self._work.groups(self._cell.task).get(name, {})),
-        )
-        return bounded(arms.one(""), *metrics.find(metric).range)
+    def mean(self, name: str, metric: str) -> float:
+        """The mean over seeds of a metric on a set."""
+        return math.fsum(run.sets[name].metrics[metric] for run in self.runs) / len(self.runs)
 
-    def expected(self, rows: int, report: ReportConfig, reported: Mapping[str, Any]) -> Refit:
+    def expected(self, rows: int, confidence: float, reported: Mapping[str, Any]) -> Refit:
         """Expected score of a model with the same settings that was trained on all ``rows``.
 
         The decision's, where the report has one of these runs (``reported``: its entry of the cell): it allows for the
-        choice among methods. Else nothing was chosen, and it is their mean.
+        choice among methods. Without a report of these runs it is their mean, whose interval nobody has computed.
         """
-        score, primary = self.score("dev", self.task.primary, report), self.task.primary
-        expected: dict[str, Any] = {"expected": score.mean, "low": score.low, "high": score.high}
-        shown = reported.get("dev", {}).get(primary, {}).get("mean")
-        if shown is not None and math.isclose(shown, score.mean, abs_tol=1e-9):
-            expected |= {key: reported["decision"][key] for key in expected if "decision" in reported}
-        if score.n < 2:
-            expected |= {"low": None, "high": None}
+        primary = self.task.primary
+        mean, shown = self.mean("dev", primary), reported.get("dev", {}).get(primary, {})
+        told = reported.get("decision", shown) if self.is_of(shown, mean) else {}
         return Refit(
             rows=rows,
             judged_rows=self.train_rows,
             judged_seeds=tuple(self.seeds),
             temperature=self.temperature(),
             metric=primary,
-            confidence=report.confidence,
-            **expected,
+            confidence=confidence,
+            expected=told.get("expected", mean),
+            low=told.get("low"),
+            high=told.get("high"),
         )
+
+    def is_of(self, shown: Mapping[str, Any], mean: float) -> bool:
+        """Whether a score that the report shows is that of these runs."""
+        return shown.get("n") == len(self.runs) and math.isclose(shown["mean"], mean, abs_tol=1e-6)
 
     def once(self, seed: int, name: str = "dev") -> Answers:
         """One answer to each row of a set: a row that is judged twice is still one row.

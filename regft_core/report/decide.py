@@ -16,14 +16,11 @@ from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report import sentences
 from regft_core.report.formatting import point_of, some
-from regft_core.report.values import Block, Choice, Comparison, Decision, Row
+from regft_core.report.values import Block, Choice, Comparison, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows, taken
 from regft_core.statistics.verdict import GAIN
-
-#: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
-SAME_SCORES = 1e-4
 
 
 def decide(
@@ -45,7 +42,8 @@ def decide(
         without_export: methods whose runs no directory can hold; no command is given for them.
         fixed: methods that more rows would not change.
     """
-    entered = [row for row in block.rows if not row.failed]
+    # Methods that share their runs are one choice.
+    entered = [row for row in block.rows if not row.failed and row.same_runs_as is None]
     left_out = tuple(
         (row.method, f"{len(row.failed)} of {plural(len(row.runs), 'seed')} failed") for row in block.rows if row.failed
     )
@@ -56,14 +54,12 @@ def decide(
     others = [] if config.decide_by else [n for n, own in arms.items() if n != "dev" and own.count >= FEWEST_ROWS]
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
     point = point_of(metric, np.concatenate([tables[name][0].ravel() for name in judges]))
-    groups = _alike(entered, [observed for observed, _ in tables.values()], SAME_SCORES * point)
-    leaders = [group[0] for group in groups]
 
     def held(sets: Sequence[str]) -> list[Belief]:
         """On the mean over sets; resamples of further sets are shuffled, since sets of one size share theirs."""
-        rng, draws = np.random.default_rng(0), [tables[name][1][:, leaders] for name in sets]
+        rng, draws = np.random.default_rng(0), [tables[name][1] for name in sets]
         resampled = np.mean([draws[0], *(rng.permutation(values) for values in draws[1:])], axis=0)
-        observed = np.mean([tables[name][0][leaders] for name in sets], axis=0)
+        observed = np.mean([tables[name][0] for name in sets], axis=0)
         upwards, (lowest, highest) = metrics.higher_is_better(metric), metrics.find(metric).range
         found = beliefs(observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards)
         return [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in found]
@@ -71,17 +67,20 @@ def decide(
     held_here = held(judges)
     grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds
     share, perfect = arms["dev"].trained if grows else 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
-    learning = [names[first] not in fixed for first in leaders]
-    held_here = [of_all_rows(b, share, perfect) if learns else b for b, learns in zip(held_here, learning, strict=True)]
-    elsewhere = held(others) if others else [None] * len(leaders)
+    held_here = [
+        b if name in fixed else of_all_rows(b, share, perfect) for b, name in zip(held_here, names, strict=True)
+    ]
+    elsewhere = held(others) if others else [None] * len(entered)
     choices = [
-        Choice(row.method, row.scores["dev"][metric].estimate, belief, row.cost.declared, tuple(same), beyond)
-        for (row, same), belief, beyond in zip(
-            ((entered[first], [names[i] for i in same]) for first, *same in groups),
-            held_here,
-            elsewhere,
-            strict=True,
+        Choice(
+            row.method,
+            row.scores["dev"][metric].estimate,
+            belief,
+            row.cost.declared,
+            tuple(other.method for other in block.rows if other.same_runs_as == row.method),
+            beyond,
         )
+        for row, belief, beyond in zip(entered, held_here, elsewhere, strict=True)
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
     constant = {row.method for row in block.rows if row.constant}
@@ -100,7 +99,7 @@ def decide(
     rivals = [c for c in choices if c is not pick and c.method not in constant]
     left_text = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
     text = (
-        *sentences.taken(block, choices, pick, usual, list(tables), config, share),
+        *sentences.taken(block, choices, pick, usual, config, share),
         *sentences.weak(block, by_name[pick.method], by_name.get(baseline or ""), claims),
         *sentences.instead(pick, rivals, baseline, metric),
         *sentences.claimed(block, baseline, beating, against, config.confidence),
@@ -129,29 +128,6 @@ def _pick(
     better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
     near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]
     return min(near, key=lambda c: (costs[c.method], c.belief.loss), default=usual), usual
-
-
-def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) -> list[list[int]]:
-    """Group methods whose ``scores`` ([k, S] of each judging set) agree under every seed; the simplest leads its group.
-
-    Simplest: the fewest declared passes, then the fewest phases and regularisers, then the first in the grid.
-    """
-
-    def effort(i: int) -> tuple[float, int, int]:
-        return (
-            round(_or_infinite(rows[i].cost.declared), 6),
-            len(rows[i].finetune.phases) + sum(map(len, rows[i].finetune.regularisers.values())),
-            i,
-        )
-
-    groups: list[list[int]] = []
-    for i in sorted(range(len(rows)), key=effort):
-        same = (g for g in groups if all(np.abs(own[i] - own[g[0]]).max() <= tolerance for own in scores))
-        if (group := next(same, None)) is not None:
-            group.append(i)
-        else:
-            groups.append([i])
-    return sorted(groups)
 
 
 def _claims(block: Block, baseline: str | None) -> list[Comparison]:

@@ -196,7 +196,7 @@ def declared(cell: CellData) -> float | None:
 def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None:
     """The cell of plain fine-tuning, whose cost is 1: one phase that trains the encoder without any regulariser.
 
-    Of several the reference, else ``vanilla``, else the first.
+    Of several the reference, else the first.
     """
     plain = {
         name: cell
@@ -206,7 +206,7 @@ def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None
         and not any(cell.finetune.regularisers.values())
         and declared(cell) == 1.0
     }
-    return plain.get(reference) or plain.get("vanilla") or next(iter(plain.values()), None)
+    return plain.get(reference) or next(iter(plain.values()), None)
 
 
 def cost_of(cell: CellData, plain: CellData | None) -> Cost:
@@ -227,10 +227,8 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     )
 
 
-def overrides(own: Mapping[str, Any], shared: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]]:
+def overrides(own: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Values of the training protocol that differ, as ``name -> (shared, own)``; nested names are dotted."""
-    if shared is None:
-        return {}
     a, b = ({dotted(path): value for path, value in leaves(one)} for one in (shared, own))
     # ``epoch_scores`` is switched off where there is nothing to score: no setting of the training.
     names = sorted((a.keys() | b.keys()) - {"epoch_scores"})

@@ -31,8 +31,7 @@ class Inputs:
     """A grid as a report sees it; nothing else in ``work/`` is read.
 
     Attributes:
-        training: the shared training protocol, for the list of what methods override; the reference method's own when
-            absent. ``task_training``: that protocol as single tasks change it.
+        training: task -> the shared training protocol there, for the list of what methods override.
         looks: the file that remembers looks at earlier seeds; without it every look is the first.
         failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
         small_scale: marks page, terminal and ``results.json`` as not the paper's experiment.
@@ -44,17 +43,11 @@ class Inputs:
     seeds: Sequence[int]
     config: ReportConfig
     methods: Mapping[str, Method]
-    training: TrainingConfig | None = None
-    task_training: Mapping[str, TrainingConfig] = field(default_factory=dict)
+    training: Mapping[str, TrainingConfig] = field(default_factory=dict)
     looks: Path | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
     small_scale: SmallScale | None = None
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
-
-    def protocol(self, task: str = "") -> dict[str, Any] | None:
-        """The shared training protocol as plain values, with what ``task`` changes."""
-        training = self.task_training.get(task, self.training)
-        return None if training is None else training.model_dump(mode="json")
 
 
 @dataclass(frozen=True)

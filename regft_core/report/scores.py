@@ -51,9 +51,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
         pair for name in names if not data.cells[name].constant for pair in opposites(name, methods, names, reference)
     ]
     comparisons = compared(data, judging, pairs, looks, config)
-    plain, shared = plain_cell(data.cells, reference), inputs.protocol(data.task)
-    if shared is None and reference in data.cells:
-        shared = data.cells[reference].finetune.training
+    plain, shared = plain_cell(data.cells, reference), inputs.training.get(data.task)
     rows: list[Row] = []
     for name in names:
         cell = data.cells[name]
@@ -67,7 +65,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
                 for place, by_metric in arms.items()
             },
             cost=cost_of(cell, plain),
-            overrides=overrides(cell.finetune.training, shared),
+            overrides=overrides(cell.finetune.training, shared.model_dump(mode="json")) if shared else {},
             comparisons=tuple(c for c in comparisons if c.method == name),
             same_runs_as=next((above.method for above in rows if cell.keys and above.keys == cell.keys), None),
             still="dev" in judging and judging["dev"].still(name),

@@ -136,7 +136,6 @@ def taken(
     choices: Sequence[Choice],
     pick: Choice,
     usual: Choice,
-    sets: Sequence[str],
     config: ReportConfig,
     share: float = 1.0,
 ) -> Iterator[str]:
@@ -144,7 +143,6 @@ def taken(
 
     Args:
         usual: the choice without out-of-distribution sets.
-        sets: those whose scores are compared.
         share: of all rows that the evaluated models were trained on; below 1 the expected score is of all rows.
     """
     metric, leader = block.primary, choices[0]
@@ -175,8 +173,7 @@ def taken(
         why = "is preferred (report.prefer)" if preferred else f"takes {_passes(pick)} against {ratio(leader.cost)}"
         yield f"{leader.method} has the best expected score, but {pick.method} {why} and loses {lost}."
     if pick.same:
-        simplest = f"{pick.method} is the simplest"
-        yield f"Same scores on {listed(list(sets))} under every seed: {some(list(pick.same))}; {simplest}."
+        yield f"The same runs as {pick.method}: {some(list(pick.same))}."
 
 
 def _passes(c: Choice) -> str:

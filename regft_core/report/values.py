@@ -153,7 +153,7 @@ class Choice:
     belief: Belief
     #: Declared passes, plain fine-tuning = 1. No measured seconds: a decision is the same on every machine.
     cost: float | None
-    #: Other methods with the same scores under every seed: one choice, of which this is the simplest.
+    #: Other methods whose runs these are: one choice.
     same: tuple[str, ...] = ()
     #: Of the mean over out-of-distribution sets; None without any, and where ``report.decide_by`` names what decides.
     elsewhere: Belief | None = None

@@ -45,7 +45,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Any:
         cells = build(root, arms, tasks, sizes, seeds)
         methods = methods_of(arms)
         config = ReportConfig(bootstrap_samples=500)
-        report = write_report(Inputs(root, cells, tuple(seeds), config, methods, training=TRAINING), out)
+        report = write_report(
+            Inputs(root, cells, tuple(seeds), config, methods, training=dict.fromkeys(tasks, TRAINING)), out
+        )
         return Built(root, cells, tuple(seeds), methods, config, report)
 
     return _make

@@ -71,7 +71,9 @@ def report(name: str) -> Report:
     root = Path(mkdtemp(prefix=f"regft-{name}-"))
     cells = build(root, arms, tasks, (300,), range(seeds))
     config = ReportConfig(bootstrap_samples=200)
-    return write_report(Inputs(root, cells, range(seeds), config, methods_of(arms), training=TRAINING))
+    return write_report(
+        Inputs(root, cells, range(seeds), config, methods_of(arms), training=dict.fromkeys(tasks, TRAINING))
+    )
 
 
 def terminal(found: Report, width: int) -> str:

@@ -74,7 +74,7 @@ def block_of(rows: Any, folded: bool = False) -> Any:
     return SimpleNamespace(**place, rows=rows, absent=(), frozen=None, row=lambda name: by_name.get(name))
 
 
-def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int, ingredients: int = 1) -> Any:
+def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int) -> Any:
     return SimpleNamespace(
         method=method,
         failed=(),
@@ -87,7 +87,7 @@ def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int
         scores={name: {"accuracy": SimpleNamespace(estimate=own.one(method))} for name, own in arms.items()},
         no_better=lambda primary: {},
         constant=False,
-        finetune=SimpleNamespace(phases=["finetune"] * ingredients, regularisers={}),
+        same_runs_as=None,
     )
 
 
@@ -98,7 +98,6 @@ def choose(
     seeds: int = 4,
     elsewhere: Mapping[str, int] | None = None,
     folded: bool = False,
-    ingredients: Mapping[str, int] | None = None,
     **report: Any,
 ) -> Decision:
     """The decision among methods that are right on this many of 200 examples and declare these passes."""
@@ -110,7 +109,7 @@ def choose(
         return Arms(predictions, np.ones(N, int), "accuracy", samples=400)
 
     arms = {"dev": arms_of(right)} | ({"other": arms_of(elsewhere)} if elsewhere else {})
-    rows = [row_of(name, costs[name], arms, seeds, (ingredients or {}).get(name, 1)) for name in right]
+    rows = [row_of(name, costs[name], arms, seeds) for name in right]
     config = ReportConfig.model_validate({"reference": "reference", **report})
     return decide(block_of(rows, folded), arms, config, range(seeds))
 
@@ -147,21 +146,22 @@ def test_cheaper_is_what_declares_clearly_fewer_passes(cost: float | None, expec
 # ------------------------------------------------------------------ one choice
 
 
-def test_methods_with_the_same_scores_are_one_choice_and_the_simplest_is_taken() -> None:
-    right, costs = (
-        {"reference": 120, "more": 170, "less": 170, "other": 160},
-        dict.fromkeys([*RIGHT, "more", "less"], 1.0),
-    )
-    found = choose(right, {**costs, "other": 1.0}, ingredients={"more": 3, "less": 2})
-    assert found.pick is not None
-    assert (found.pick.method, found.pick.same) == ("less", ("more",))
-    assert [c.method for c in found.choices] == ["less", "other", "reference"]
+def test_methods_that_share_their_runs_are_one_choice(make: Any) -> None:
+    arms = {"vanilla": Arm(0.7), "good": Arm(0.9), "shared": Arm(0.9), "other": Arm(0.8)}
+    built = make(arms, {"sst2": Task(n=100, ood=())}, seeds=[0, 1])
+    for stage, file in (("finetune", "manifest.json"), ("evaluate", "result.json")):
+        paths = [built.root / "work" / stage / name / "sst2" / "300" / file for name in ("good", "shared")]
+        keys = [run["key"] for run in json.loads(paths[0].read_text())["runs"]]
+        content = json.loads(paths[1].read_text())
+        content["runs"] = [run | {"key": key} for run, key in zip(content["runs"], keys, strict=True)]
+        paths[1].write_text(json.dumps(content))
+    (block,) = built.again(out=None).blocks
+    found = block.decision
+    assert (found.pick.method, found.pick.same) == ("good", ("shared",))
+    assert {c.method for c in found.choices} == {"good", "other", "vanilla"}
     assert sum(c.belief.best for c in found.choices) == pytest.approx(1)
-    text = "Same scores on dev under every seed: more; less is the simplest."
-    assert text in found.sentences
-    # Fewer passes are simpler than fewer regularisers; of equal methods the first of the grid is taken.
-    assert taken(choose(right, {**costs, "other": 1.0, "more": 0.5}, ingredients={"more": 3, "less": 2})) == "more"
-    assert taken(choose(right, {**costs, "other": 1.0})) == "more"
+    assert found.choice("shared") is found.pick
+    assert "The same runs as good: shared." in found.sentences
 
 
 def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_taken(
@@ -213,15 +213,10 @@ def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> N
     assert (pick.method, usual.method) == ("far", "leader")
 
 
-def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_does_not_decide() -> None:
+def test_the_sets_that_decide() -> None:
     right, elsewhere = {"reference": 120, "a": 170, "b": 170}, {"reference": 120, "a": 150, "b": 140}
-    found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere)
-    assert ([c.same for c in found.choices], taken(found)) == ([(), (), ()], "a")
-    found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by="dev")
-    assert [c.same for c in found.choices] == [("b",), ()]
-    assert "Same scores on dev under every seed: b; a is the simplest." in found.sentences
     found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by=["dev", "other"])
-    assert (len(found.choices), taken(found)) == (3, "a")
+    assert taken(found) == "a"
     assert "on new data, by dev and other" in " ".join(found.sentences)
     better = {"reference": 120, "a": 100, "b": 160}
     assert taken(choose(right, dict.fromkeys(right, 1.0), elsewhere=better, decide_by="other")) == "b"
@@ -285,6 +280,3 @@ def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_
     assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}
     assert "! no better than a constant answer: ranks (by mse)." in alerts(report, block)
     assert report.results["prices-300"]["ranks"]["no_better_than_constant"] == ["dev"]
-
-
-# ------------------------------------------------------------------ other sets, exports

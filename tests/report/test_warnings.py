@@ -126,7 +126,7 @@ def test_what_the_encoder_was_trained_on(changed: Any, built: Any, tmp_path: Pat
 def report(root: Path, arms: Any, mixed: str = "refuse") -> Any:
     cells = build(root, arms, {"sst2": Task(n=40)}, (300,), (0, 1))
     config = ReportConfig(bootstrap_samples=100, mixed_environments=mixed)
-    return write_report(Inputs(root, cells, (0, 1), config, methods_of(arms), training=TRAINING))
+    return write_report(Inputs(root, cells, (0, 1), config, methods_of(arms), training={"sst2": TRAINING}))
 
 
 @pytest.mark.parametrize(

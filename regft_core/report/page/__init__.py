@@ -69,9 +69,9 @@ def render(
     cells = [cell for block in report.blocks for cell in block.cells.values()]
     methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
     present = list(dict.fromkeys(row.method for _, row in rows))
-    protocol = inputs.protocol()
-    shared = protocol or next((cell.finetune.training for cell in cells if cell.method == report.reference), {})
-    on_tasks = {task: overrides(inputs.protocol(task) or {}, protocol) for task in inputs.task_training}
+    protocols = {task: training.model_dump(mode="json") for task, training in inputs.training.items()}
+    shared: dict[str, Any] = next(iter(protocols.values()), {})
+    on_tasks = {task: overrides(own, shared) for task, own in protocols.items()}
     return _environment().get_template("report.html.j2").render(
         report=report,
         blocks=[_block(report, block, drawn[block.name], answered[block.name]) for block in report.blocks],

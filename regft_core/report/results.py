@@ -48,9 +48,10 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
                 shown["minus_reference"] = _interval(*number.versus)
             by_place = numbers[entry.block.name][method].setdefault("evaluations", {}).setdefault(section.name, {})
             by_place.setdefault(place, {})[name] = shown
-    for name, by_method in report.answers.items():
-        for method, sets in by_method.items():
-            numbers[name][method]["answers"] = {place: answers.plain() for place, answers in sets.items()}
+    for block in report.blocks:
+        if (answers := report.answers[block.name]) and block.decision and block.decision.pick:
+            plain = {place: of_set.plain() for place, of_set in answers.items()}
+            numbers[block.name][block.decision.pick.method]["answers"] = plain
     if report.averages:
         numbers["averages"] = {
             f"{average.name}-{average.size}": {

@@ -237,8 +237,8 @@ class Report:
     tuned: tuple[TunedArm, ...] = ()
     #: What more rows would bring, where a task has three sizes or more.
     more_rows: tuple[MoreRows, ...] = ()
-    #: Block -> method to take, reference -> set -> answers, each row once.
-    answers: Mapping[str, Mapping[str, Mapping[str, SetAnswers]]] = field(default_factory=dict)
+    #: Block -> set -> answers of the method to take, each row once.
+    answers: Mapping[str, Mapping[str, SetAnswers]] = field(default_factory=dict)
     #: Content of ``results.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)

@@ -9,8 +9,7 @@ from pathlib import Path
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
-from regft_core.report.figures.answer_charts import answer_figures
-from regft_core.report.figures.block import figures
+from regft_core.report.figures.block import answer_figures, figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
@@ -57,7 +56,7 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
 
     ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>.json`` (the few that
     ``dvc metrics show`` prints, a line for each), ``tables/*.csv``, ``figures/<task>-<size>/*.svg`` (of the answers of
-    the method to take and the reference) and, for ``dvc plots show``, the pictures
+    the method to take) and, for ``dvc plots show``, the pictures
     ``plots/leaderboard/<task>-<size>.svg`` and ``plots/loss/<task>-<size>.svg``.
 
     Without ``out`` no file is written and no page is drawn; it is still a look at the results.
@@ -128,6 +127,6 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         averages=averages.average_columns(blocks, config.averages, config.reference),
         more_rows=averages.more_rows(blocks),
         tuned=tuned,
-        answers={block.name: answers_of(block, inputs.root, config.reference, inputs.seeds) for block in blocks},
+        answers={block.name: answers_of(block, inputs.root, inputs.seeds) for block in blocks},
     )
     return replace(report, results=results.results(report, inputs))

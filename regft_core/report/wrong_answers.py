@@ -1,11 +1,11 @@
-"""Answers of the method to take, and of the reference beside it: where they are wrong, and how sure they are of it.
+"""Answers of the method to take: where they are wrong, and how sure they are of it.
 
 Every row of a set is counted once, with the answer of ``OutOfFold.once``: out of fold, or of the first seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from regft_core import metrics
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.kinds import find
 from regft_core.report.values import Block
-from regft_core.runs.work import Predictions
 from regft_core.serve.out_of_fold import Answers, OutOfFold
 from regft_core.settings.grid import Cell
 
@@ -43,8 +42,8 @@ class SetAnswers:
         kept: the primary ``score`` of a ``share`` of the rows, the most confident, and the lowest ``confidence`` there.
         bias: mean probability of the answers minus the share of right ones; of values the mean error.
         groups: the worst by ``score``, the share of right answers or the mean distance of values; with their ``rows``.
-        mistakes: the most confident ones (``size``), or the largest distances; ``wrong`` of ``seeds`` runs were wrong.
-        wrong: wrong answers; ``one_off``: those of an ordinal task that are one step off.
+        mistakes: the most confident ones (``size``), or the largest distances.
+        wrong: wrong answers.
         probability, right: [n] of each answer (of several labels of each label); ``curve``: (share, score) as ``kept``.
         gold, predicted: [n] labels and answers.
     """
@@ -59,7 +58,6 @@ class SetAnswers:
     groups: list[dict[str, Any]]
     mistakes: list[dict[str, Any]]
     wrong: int
-    one_off: int
     probability: Array
     right: Array
     curve: list[tuple[float, float]]
@@ -80,21 +78,18 @@ class SetAnswers:
         return {name: getattr(self, name) for name in names}
 
 
-def answers_of(block: Block, root: Path, reference: str, seeds: Sequence[int]) -> dict[str, dict[str, SetAnswers]]:
-    """Method -> set -> its answers, of the method to take first; empty where no method can be taken."""
+def answers_of(block: Block, root: Path, seeds: Sequence[int]) -> dict[str, SetAnswers]:
+    """Set -> the answers of the method to take; empty where no method can be taken."""
     if block.decision is None or block.decision.pick is None:
         return {}
-    finished = [row.method for row in block.rows if row.n_ok]
-    methods = dict.fromkeys([block.decision.pick.method, *([reference] if reference in finished else [])])
     folder = root / "work" / "datasets" / block.task
     files = {name: folder / "ood" / f"{name}.jsonl" for name in block.sets}
     files["dev"] = folder / ("train.jsonl" if block.described.folded else "dev.jsonl")
-    examples = {name: {row.idx: row for row in read_jsonl(file)} for name, file in files.items()}
     size: Any = block.size
-    judged = {method: OutOfFold(root, Cell(method, block.task, size), seeds) for method in methods}
+    runs = OutOfFold(root, Cell(block.decision.pick.method, block.task, size), seeds)
     return {
-        method: {name: _of_set(block, name, runs, seeds[0], examples[name]) for name in block.sets}
-        for method, runs in judged.items()
+        name: _of_set(block, name, runs, seeds[0], {row.idx: row for row in read_jsonl(file)})
+        for name, file in files.items()
     }
 
 
@@ -132,9 +127,9 @@ def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mappi
         n, answers.models, float(metric.score(gold, predicted, positive)), confusion, classes, kept,
         bias=float(np.mean(probability) - np.mean(right)) if kind.has_labels else float(np.mean(predicted - gold)),
         groups=_groups(answers, answers.right if kind.has_labels else error),
-        mistakes=_mistakes(answers, doubt, labels, kind, runs.answers(name).values(), examples),
-        wrong=int((~answers.right).sum()), one_off=int((error == 1).sum()) if kind.ordered else 0,
-        probability=probability, right=right, curve=curve, gold=gold, predicted=predicted,
+        mistakes=_mistakes(answers, doubt, labels, kind, examples),
+        wrong=int((~answers.right).sum()), probability=probability, right=right, curve=curve,
+        gold=gold, predicted=predicted,
     )  # fmt: skip
 
 
@@ -149,19 +144,15 @@ def _groups(answers: Answers, values: Array) -> list[dict[str, Any]]:
 
 
 def _mistakes(
-    answers: Answers, doubt: Array, labels: Sequence[str], kind: Any, runs: Iterable[Predictions],
-    examples: Mapping[str, Example],
-) -> list[dict[str, Any]]:  # fmt: skip
+    answers: Answers, doubt: Array, labels: Sequence[str], kind: Any, examples: Mapping[str, Example]
+) -> list[dict[str, Any]]:
     """The wrong answers that were surest, or the values farthest off; equal ones in the order of the rows."""
     wrong, mistakes = np.flatnonzero(~answers.right), []
-    right_by_run = [dict(zip(run.ids, (run.gold == run.predicted).tolist())) for run in runs]
     for i in wrong[np.argsort(doubt[wrong], kind="stable")][:LISTED]:
-        idx, example = answers.ids[i], examples[answers.ids[i]]
-        every = [right[idx] for right in right_by_run if idx in right]
+        example = examples[answers.ids[i]]
         size = float(1 - doubt[i]) if kind.has_labels else float(-doubt[i])
         text = " | ".join(filter(None, (example.text, example.text_pair)))
         text = text if len(text) <= CHARACTERS else text[: CHARACTERS - 1] + "…"
         gold, predicted = (kind.shown(values[i], labels) for values in (answers.gold, answers.predicted))
-        about = {"gold": gold, "predicted": predicted, "size": size, "text": text}
-        mistakes.append(about | {"wrong": every.count(False), "seeds": len(every)})
+        mistakes.append({"gold": gold, "predicted": predicted, "size": size, "text": text})
     return mistakes

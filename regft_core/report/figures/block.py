@@ -1,9 +1,9 @@
-"""Figures of one block (a task at a size): scores of all seeds, paired differences, curves, cost against score."""
+"""Figures of one block (a task at a size): scores of all seeds, paired differences, curves, cost, answers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,9 @@ from regft_core.report.formatting import factor, number, unit
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
 from regft_core.report.values import Block, Comparison, Row
+from regft_core.report.wrong_answers import SetAnswers
 from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.reliability import equal_mass
 from regft_core.statistics.verdict import GAIN, LOSS, SAME
 from regft_core.statistics.verdict import NONE as NO_VERDICT
 
@@ -26,6 +28,8 @@ from regft_core.statistics.verdict import NONE as NO_VERDICT
 MOST_PHASES, CURVE_POINTS = 12, 60
 #: How a method names, in its diagnostics, the loss on held-out rows that its search lowers.
 OUTER = ".validation_loss"
+#: Bins of the reliability figure, with equally many answers; and of the histogram of errors.
+BINS, ERRORS = 10, 25
 VERDICT_LOOKS = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NO_VERDICT: (MUTED, "x")}
 
 
@@ -276,3 +280,54 @@ def _curve_panels(
             axis.set_ylim(low, high)
 
     return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, finish=finish)
+
+
+# ------------------------------------------------------------------------------------------ answers
+
+
+def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[tuple[str, str, str]]:
+    """Name, caption and SVG of each figure of the answers to the validation set: calibration and abstention, or errors.
+
+    Each is one panel, narrow enough for a phone.
+    """
+    if not by_set:
+        return
+    answers = by_set["dev"]
+
+    def drawn(name: str, marks: Sequence[Marks], x: str, y: str) -> str:
+        title = f"{name} on {block.title}"
+        return panels(f"{name}-{block.name}", title, {"": marks}, width=2.75, height=2.0, x=x, y=y)
+
+    if not len(answers.probability):
+        points = Marks(answers.gold, answers.predicted, marker="o", dashes=NONE, size=3, alpha=0.5)
+        values = drawn("values", [_equal(answers.gold), points], "label", "value")
+        yield "values", "Labels and values of the method to take; on the line they are equal.", values
+        counts, edges = np.histogram(answers.predicted - answers.gold, bins=ERRORS)
+        bounds = [(0, n) for n in counts.tolist()]
+        bars = Marks((edges[:-1] + edges[1:]) / 2, counts, dashes=NONE, bounds=bounds, reach=5)
+        zero = Marks([0, 0], [0, float(counts.max())], INK, width=0.8)
+        yield "errors", "Value minus label of every row.", drawn("errors", [bars, zero], "value minus label", "rows")
+        return
+    bins = equal_mass(answers.probability, BINS)
+    rows = np.maximum(np.bincount(bins), 1)
+    sure, right = (100 * np.bincount(bins, weights=of) / rows for of in (answers.probability, answers.right))
+    diagram = [_equal(np.append(np.concatenate([sure, right]), 100)), Marks(sure, right, marker="o")]
+    yield (
+        "calibration",
+        "Calibration: share of right answers against their mean probability, a dot for about "
+        f"{len(answers.probability) // BINS} answers. Below the line the method is too sure.",
+        drawn("calibration", diagram, "probability of the answer", "right answers (%)"),
+    )
+    shares, scores = np.array(answers.curve).T
+    kept = Marks(100 * shares, factor(block.primary) * scores)
+    yield (
+        "abstention",
+        f"Abstention: {block.primary} of the rows that are kept when the least confident ones are left to a person.",
+        drawn("abstention", [kept], "rows kept (%)", block.primary),
+    )
+
+
+def _equal(values: np.ndarray) -> Marks:
+    """The line on which both axes are equal, over the range of ``values``."""
+    ends = [float(values.min()), float(values.max())]
+    return Marks(ends, ends, MUTED, width=0.8)

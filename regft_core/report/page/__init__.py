@@ -81,7 +81,6 @@ def render(
             for block in report.blocks
         },
         answered=any(report.answers.values()),
-        reference_beside=any(len(by_method) > 1 for by_method in report.answers.values()),
         origin=facts.origin(inputs.root),
         evaluation_figures=_evaluation_figures(report),
         size_figures=_size_figures(report),

@@ -11,7 +11,7 @@ def log(root, read):
     for folder, run in new.items():
         with SummaryWriter(str(folder)) as writer:
             for point in run.points:
-                writer.add_scalar(point.name, point.value, point.step, walltime=point.time / 1000)
+                writer.add_scalar(point.name, point.value, point.step)
             for name, value in run.scores.items():
                 writer.add_scalar(name, value)
     return f"TensorBoard: {len(new)} runs logged, {len(folders) - len(new)} as before"

@@ -23,11 +23,7 @@ from regft_core.settings.grid import Cell
 from regft_core.settings.run_config import of_seed, yaml_text
 from regft_core.settings.yaml_paths import RESULTS
 from regft_core.tracking.numbers import (
-    HANDED,
-    KEPT,
     LONGEST,
-    WEIGHTS,
-    Curve,
     Dataset,
     Point,
     costs_of,
@@ -58,7 +54,7 @@ class Entry:
         params: every setting by its path; what the comparison of two runs is made of.
         scores: metric -> its value. ``points``: curves; of a cell those of its first seed.
         files: artifact -> its content, or the file with it.
-        stored: folder in the run store whose tensors are summarised when the run is logged; the names of these.
+        tensors: files of the run store that are summarised when the run is logged.
         nested: entries of the runs below it.
     """
 
@@ -75,12 +71,12 @@ class Entry:
     points: Sequence[Point] = ()
     files: Mapping[str, str | Path | pd.DataFrame] = field(default_factory=dict)
     datasets: Sequence[Dataset] = ()
-    stored: tuple[Path, Sequence[str]] | None = None
+    tensors: Sequence[Path] = ()
     nested: Sequence[Entry] = ()
 
     def artifacts(self) -> dict[str, str | Path | pd.DataFrame | Figure]:
         """Return the files, with tables and figures of the stored tensors."""
-        return {**self.files, **(tensor_artifacts(*self.stored) if self.stored else {})}
+        return {**self.files, **tensor_artifacts(self.tensors)}
 
 
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path | None = None) -> list[Entry]:
@@ -93,7 +89,7 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
     """
     work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     trained = [cell for cell in cells if work.manifest_file("finetune", cell).is_file()]
-    entries = [_CellFiles(work, cell, seeds, store).entry(reported) for cell in trained]
+    entries = [_CellFiles(work, cell, seeds, store, reported.get(MARK) or "").entry(reported) for cell in trained]
     return [entry for entry in entries if entry.nested]
 
 
@@ -115,40 +111,49 @@ def _digest(*content: Any) -> str:
 
 
 class _CellFiles:
-    """The records of one cell, by seed."""
+    """The records of one cell, by seed; evaluations and findings may be of an earlier run, and are left out then."""
 
-    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path | None) -> None:
-        self.work, self.cell, self.store = work, cell, store
-        self.manifest, self.findings = work.finetune(cell), work.findings(cell)
+    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path | None, mark: str) -> None:
+        self.work, self.cell, self.store, self.folder = work, cell, store, f"{cell.task}-{cell.size}"
+        self.manifest = work.finetune(cell)
         recorded = {run.seed: run for run in self.manifest.runs}
         self.runs = {seed: recorded[seed] for seed in seeds if seed in recorded}
+        current = {(seed, run.key) for seed, run in self.runs.items()}
         result = work.evaluation(cell) if work.result_file(cell).is_file() else None
-        self.primary = result.primary if result else ""
-        evaluated = {run.seed: run for run in (result.runs if result else ())}  # perhaps of an earlier run
-        self.evaluations = {
-            s: evaluated[s] for s, run in self.runs.items() if s in evaluated and evaluated[s].key == run.key
-        }
+        self.evaluations = {run.seed: run for run in (result.runs if result else ()) if (run.seed, run.key) in current}
+        self.findings = [
+            (name, one) for name, of in work.findings(cell).items() for one in of.runs if (one.seed, one.key) in current
+        ]
         searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
         self.searches = {run.seed: run for run in searched}
         self.curves = read_curves(work, cell, list(self.runs.values()))
-        self.folder = f"{cell.task}-{cell.size}"
         self.params = parameters(cell, self.manifest.settings)
+        self.config = {"config.yaml": self.manifest.config} if self.manifest.config else {}
+        self.primary = result.primary if result else ""
+        self.mark = {"primary": self.primary, MARK: mark}
         self.end = int(work.manifest_file("finetune", cell).stat().st_mtime * 1000)
 
     def entry(self, reported: Mapping[str, Any]) -> Entry:
         """The entry of the cell with those of its seeds; without any the cell has no run of the grid."""
-        mark = {"primary": self.primary, MARK: reported.get(MARK) or ""}
-        runs = [self._run(seed, mark) for seed in self.runs]
+        runs = [self._run(seed) for seed in self.runs]
         states = {run.tags["status"] for run in runs}
         status = states.pop() if len(states) == 1 else "partly failed"
-        good = [run for run in runs if run.ok]
-        evaluated = [run for seed, run in self.evaluations.items() if any(str(seed) in one.keys for one in good)]
-        row = self._row(reported.get(self.folder, {}).get(self.cell.method, {}), evaluated)
+        means = self._means([run for run in runs if run.ok])
+        row = self._reported(reported.get(self.folder, {}).get(self.cell.method, {}), means)
         verdicts = {role: row.get(role) or "" for role in VERDICTS}
         verdicts["no_better_than_constant"] = ", ".join(row.get("no_better_than_constant") or ())
-        bounds = self._bounds(row)
+        # What the report alone knows: the interval of the score, and the measured cost beside plain fine-tuning.
+        interval, measured = row.get("dev", {}).get(self.primary, {}), row.get("cost_ratio", {}).get("measured")
+        sides = {side: interval[side] for side in ("low", "high") if interval.get(side) is not None}
+        bounds = {f"score_{side}": as_shown(value, self.primary) for side, value in sides.items()}
+        bounds |= {} if measured is None else {"cost_measured": round(measured, 2)}
+        first = {name: means[name] for name in means if name == "score"}  # in the order of the run's page
+        counts = {
+            "failed_runs": sum(not run.ok for run in runs),
+            "collapsed_runs": sum("collapsed" in r.tags for r in runs),
+        }
         figures = sorted((self.work.root / "reports/figures" / self.folder).glob("*.svg")) if row.get("answers") else []
-        digest = _digest([run.identity for run in runs], self.params, mark, verdicts, bounds, len(figures))
+        digest = _digest([run.identity for run in runs], self.params, self.mark, verdicts, bounds, len(figures))
         sets = dict.fromkeys(name for run in self.evaluations.values() for name in run.sets)
         return Entry(
             "cell",
@@ -159,133 +164,110 @@ class _CellFiles:
             status != "failed",
             {seed: key for run in runs for seed, key in run.keys.items()},
             self.params,
-            {**mark, **verdicts, "status": status},
-            self._means(runs, good, scores_of(evaluated, self.primary), bounds),
+            {**self.mark, **verdicts, "status": status},
+            first | bounds | means | {name: float(count) for name, count in counts.items() if count},
             next((run.points for run in runs if run.points), ()),
-            {**self._config(), **{f"figures/{path.name}": path for path in figures}},
+            {**self.config, **{f"figures/{path.name}": path for path in figures}},
             list(datasets(self.work, self.cell, ["train", *sets])),
             nested=runs,
         )
 
-    def _config(self) -> dict[str, str]:
-        return {"config.yaml": self.manifest.config} if self.manifest.config else {}
-
-    def _row(self, reported: Mapping[str, Any], evaluated: Sequence[RunRecord]) -> Mapping[str, Any]:
-        """The report's numbers of the cell; nothing where the report is older than the results."""
-        bounds = reported.get("dev", {}).get(self.primary, {})
-        values = [run.sets["dev"].metrics[self.primary] for run in evaluated if "dev" in run.sets]
-        same = values and bounds.get("n") == len(values) and abs(bounds["mean"] - sum(values) / len(values)) < 1e-9
-        return reported if same else {}
-
-    def _bounds(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """What the report alone knows: the interval of the score, and the measured cost beside plain fine-tuning."""
-        interval, measured = row.get("dev", {}).get(self.primary, {}), row.get("cost_ratio", {}).get("measured")
-        sides = {side: interval[side] for side in ("low", "high") if interval.get(side) is not None}
-        bounds = {f"score_{side}": as_shown(value, self.primary) for side, value in sides.items()}
-        return bounds | ({} if measured is None else {"cost_measured": round(measured, 2)})
-
-    def _means(
-        self, runs: Sequence[Entry], good: Sequence[Entry], scores: Mapping[str, float], bounds: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Scores, interval and costs over the seeds that did not fail; the numbers of failures where there are any."""
-        numbers = dict(list(scores.items())[:1]) | dict(bounds) | dict(scores)
-        for name in dict.fromkeys(name for run in good for name in run.scores if name not in scores):
+    def _means(self, good: Sequence[Entry]) -> dict[str, float]:
+        """Scores and costs over the seeds that did not fail."""
+        means = {}
+        for name in dict.fromkeys(name for run in good for name in run.scores):
             values = [run.scores[name] for run in good if name in run.scores]
-            numbers[name] = float(f"{sum(values) / len(values):.6g}")
-        collapsed = sum(bool(run.tags["collapsed"]) for run in good)
-        counts = {"failed_runs": len(runs) - len(good), "collapsed_runs": collapsed}
-        return numbers | {"seeds": float(len(good)), **{name: float(count) for name, count in counts.items() if count}}
+            means[name] = float(f"{sum(values) / len(values):.6g}")
+        return means | {"seeds": float(len(good))}
 
-    def _run(self, seed: int, mark: Mapping[str, str]) -> Entry:
+    def _reported(self, row: Mapping[str, Any], means: Mapping[str, float]) -> Mapping[str, Any]:
+        """The report's numbers of the cell; nothing where the report is older than the results."""
+        score = row.get("dev", {}).get(self.primary, {})
+        same = score.get("n") == means["seeds"] and "score" in means
+        return row if same and abs(as_shown(score["mean"], self.primary) - means["score"]) < 0.02 else {}
+
+    def _run(self, seed: int) -> Entry:
         run, searched, evaluation = self.runs[seed], self.searches.get(seed), self.evaluations.get(seed)
         failures = [record for record in (searched, run, evaluation) if record is not None and not record.ok]
-        found = {
-            name: one
-            for name, finding in self.findings.items()
-            for one in finding.runs  # perhaps of an earlier run
-            if (one.seed, one.key) == (seed, run.key)
-        }
-        scalars = {
-            f"{name}.{place}.{key}": float(value)
-            for name, one in found.items()
-            for place, numbers in one.scalars.items()
-            for key, value in numbers.items()
-        }
+        findings = {name: one for name, one in self.findings if one.seed == seed}
         tags = {
+            **self.mark,
             "status": "failed" if failures else "ok",
             "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
             "variant": run.variant or "",
             "degraded": "; ".join(run.degraded),
             "environment": describe_environment(run.environment) if run.environment else "",
-            "collapsed": (evaluation and evaluation.collapsed) or "",
+            **({"collapsed": evaluation.collapsed} if evaluation and evaluation.collapsed else {}),
         }
-        params, files = {**self.params, "seed": str(seed)}, dict[str, str | Path | pd.DataFrame]()
+        params, records = (
+            {**self.params, "seed": str(seed)},
+            {"search": searched, "finetune": run, "evaluation": evaluation},
+        )
+        files: dict[str, str | Path | pd.DataFrame] = {**self.config}
         if run.tuned is None:
-            files |= {name: of_seed(config, seed) for name, config in self._config().items()}
+            files = {name: of_seed(config, seed) for name, config in self.config.items()}
         else:  # whose trials may be chosen over all seeds
-            files |= {**self._config(), "trials.json": trials_table(run.tuned)}
+            files["trials.json"] = trials_table(run.tuned)
             params |= {f"tuned.{name}": json.dumps(value) for name, value in run.tuned.values.items()}
-        records = {"search": searched, "finetune": run, "evaluation": evaluation}
         files["run.yaml"] = yaml_text({name: record.plain() for name, record in records.items() if record})
         if evaluation is not None:
             predictions = sorted(self.work.predictions_file(self.cell, seed, "*").parent.glob("*.jsonl"))
             files |= {f"predictions/{path.name}": path for path in predictions}
-        files |= {
-            f"{name}/{place}-{table}.json": pd.DataFrame(content.rows, columns=content.columns)
-            for name, one in found.items()
-            for place, tables in one.tables.items()
-            for table, content in tables.items()
-        }
-        scores = scores_of([evaluation] if evaluation else [], self.primary)
+        scores = scores_of(evaluation, self.primary) | costs_of(run, evaluation)
+        for name, one in findings.items():
+            for place, tables in one.tables.items():
+                for table, content in tables.items():
+                    files[f"{name}/{place}-{table}.json"] = pd.DataFrame(content.rows, columns=content.columns)
+            for place, numbers in one.scalars.items():
+                scores |= {f"{name}.{place}.{key}": float(value) for key, value in numbers.items()}
         seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)
-        plain = {name: one.plain() | {"environment": None} for name, one in found.items()}
+        plain = {name: one.plain() | {"environment": None} for name, one in findings.items()}
         place = f"{self.cell.method}/{self.folder}/{seed}/{run.key}"
         entry = Entry(
             "run",
-            f"{place}/{_digest(params, mark, tags, scores, plain)}",
+            f"{place}/{_digest(params, tags, scores, plain)}",
             f"seed {seed} of {self.cell.method} {self.folder}",
             self.end - int(seconds * 1000),
             self.end,
             not failures,
             {str(seed): run.key},
             params,
-            {**mark, **tags},
-            scores | costs_of(run, evaluation) | scalars,
-            files=files,
-            datasets=list(datasets(self.work, self.cell, evaluation.sets if evaluation else (), seed)),
+            tags,
+            scores,
+            self.curves[seed].get("finetune", ()),
+            files,
+            list(datasets(self.work, self.cell, evaluation.sets if evaluation else (), seed)),
             # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.
-            stored=(self._stored(run.key), (KEPT,)) if self.store and run.steps else None,
+            self._tensors(run.key, "kept") if run.steps else (),
         )
         phases = list(self._phases(entry, place, run))
-        points = _points(entry, self.curves[seed].get("finetune", []))
-        return replace(entry, points=points, nested=phases if len(phases) > 1 else ())
+        return replace(entry, nested=phases if len(phases) > 1 else ())
 
-    def _stored(self, key: str) -> Path:
-        assert self.store is not None
-        return self.store / "runs" / key[:2] / key
+    def _stored(self, key: str, name: str) -> dict[str, Any]:
+        """A JSON file of a stored run; empty where it is not there."""
+        path = self.store / "runs" / key[:2] / key / name if self.store and key else None
+        return read_json(path, dict) if path and path.is_file() else {}
+
+    def _tensors(self, key: str, *names: str) -> list[Path]:
+        folder = self.store / "runs" / key[:2] / key if self.store and key else None
+        return [folder / f"{name}.safetensors" for name in names] if folder else []
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:
         """One entry for each phase that was trained, and for each member of a repeated one, in their order."""
         curves, keys = self.curves[record.seed], dict[str, str]()
         for phase, key in record.keys.items():
-            identity = self._stored(key) / "identity.json" if self.store else None
-            members = read_json(identity, dict).get("members", ()) if identity and identity.is_file() else ()
-            keys |= {f"{phase}-{index}": member for index, member in enumerate(members)}
-            keys |= {
-                name: keys.get(name, "") for name in curves if name.startswith(f"{phase}-") and name not in record.keys
-            }
+            logged = [name for name in curves if name.startswith(f"{phase}-") and name not in record.keys]
+            members = self._stored(key, "identity.json").get("members", ())
+            keys |= dict.fromkeys(logged, "") | {f"{phase}-{index}": member for index, member in enumerate(members)}
             keys[phase] = key
         for label, key in keys.items():
             phase = label if label in record.keys else label.rpartition("-")[0]
-            folder = self._stored(key) if self.store and key else None
-            result = read_json(folder / "result.json", dict) if folder and (folder / "result.json").is_file() else {}
+            result, other = self._stored(key, "result.json"), "phases."
             state, seconds = result.get("status", "ok"), result.get("seconds") or (run.end - run.start) / 1000
-            own = {
-                n: v for n, v in run.params.items() if not n.startswith("phases.") or n.startswith(f"phases.{phase}.")
-            }
-            # Weights of members, and of the last phase, are those of any training.
-            tensors = (HANDED, *((WEIGHTS,) if label == phase != "finetune" else ()))
-            entry = Entry(
+            own = {n: v for n, v in run.params.items() if not n.startswith(other) or n.startswith(f"{other}{phase}.")}
+            # Attention is in the state. Weights of members, and of the last phase, are those of any training.
+            tensors = ("state", "weights") if label == phase != "finetune" else ("state",)
+            yield Entry(
                 "phase",
                 f"{place}/{label}/{key}",
                 f"{label} of {run.name}",
@@ -296,12 +278,7 @@ class _CellFiles:
                 {**own, "phase": label},
                 {"phase": label, "status": state, "error": result.get("error") or ""},
                 {name: float(result[name]) for name in ("steps", "seconds") if result.get(name) is not None},
-                files={"soup.json": soup_table(result["soup"])} if "soup" in result else {},
-                stored=(folder, tensors) if folder else None,
+                curves.get(label, ()),
+                {"soup.json": soup_table(result["soup"])} if "soup" in result else {},
+                tensors=self._tensors(key, *tensors),
             )
-            yield replace(entry, points=_points(entry, curves.get(label, [])))
-
-
-def _points(entry: Entry, curve: Curve) -> list[Point]:
-    width = (entry.end - entry.start) / max([1, *(step for _, _, step in curve)])
-    return [Point(name, value, step, entry.start + int(width * step)) for name, value, step in curve]

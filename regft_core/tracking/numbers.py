@@ -26,17 +26,14 @@ LONGEST, DIGEST = 6000, 32
 CURVES = "curves/"
 #: Name, digest, context (``training`` or ``evaluation``), folder and number of rows.
 Dataset = tuple[str, str, str, str, int | None]
-#: (name, value, step) of each point of a phase's metrics.
-Curve = list[tuple[str, float, int]]
 
 
 class Point(NamedTuple):
-    """One number of a metric; ``time`` is in milliseconds since 1970."""
+    """One number of a metric at a step."""
 
     name: str
     value: float
     step: int
-    time: int
 
 
 def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -50,20 +47,21 @@ def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, dict[str, Curve]]:
+def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, dict[str, list[Point]]]:
     """Seed -> phase -> its curves, what its methods logged, and the scores of its epochs, as the page shows them."""
-    curves: dict[int, dict[str, Curve]] = {run.seed: {} for run in runs}
+    curves: dict[int, dict[str, list[Point]]] = {run.seed: {} for run in runs}
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
         if value is not None:
-            curves[seed].setdefault(phase, []).append((CURVES + name, value, step))
+            curves[seed].setdefault(phase, []).append(Point(CURVES + name, value, step))
 
-    stages, seeds, names = ("search", "finetune"), list(curves), ("loss", "learning_rate", "gradient_norm")
-    for seed, phase, step, *values in (point for stage in stages for point in work.curves(stage, cell, seeds) or ()):
-        for name, value in zip(names, values, strict=True):
-            add(seed, phase, name, step, value)
-    for logged in (logged for stage in stages for logged in work.logged(stage, cell, seeds)):
-        add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
+    for stage in ("search", "finetune"):
+        for point in work.curves(stage, cell, list(curves)) or ():
+            for name in ("loss", "learning_rate", "gradient_norm"):
+                add(point.seed, point.phase, name, point.step, getattr(point, name))
+    for stage in ("search", "finetune"):
+        for logged in work.logged(stage, cell, list(curves)):
+            add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
         for score in epochs.scores:
             value = None if score.score is None else as_shown(score.score, epochs.metric)
@@ -71,16 +69,13 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
     return curves
 
 
-def scores_of(evaluations: Sequence[RunRecord], primary: str) -> dict[str, float]:
-    """Mean scores of evaluated runs, as the page shows them; ``score`` is the primary metric on the validation set."""
-    values: dict[tuple[str, str], list[float]] = {}
-    for place, scores in (one for evaluation in evaluations for one in evaluation.sets.items()):
-        for metric, value in scores.metrics.items():
-            values.setdefault((metric, place), []).append(value)
-    means = {name: as_shown(float(np.mean(values[name])), name[0]) for name in values}
-    names = sorted(means, key=lambda name: name[0] != primary)
-    score = {"score": means[primary, "dev"]} if (primary, "dev") in means else {}
-    return score | {f"{place}.{metric}": means[metric, place] for metric, place in names}
+def scores_of(evaluation: RunRecord | None, primary: str) -> dict[str, float]:
+    """Scores of a run, as the page shows them; ``score`` is the primary metric on the validation set."""
+    sets = evaluation.sets.items() if evaluation is not None else ()
+    shown = {(metric, place): as_shown(v, metric) for place, of in sets for metric, v in of.metrics.items()}
+    score = {"score": shown[primary, "dev"]} if (primary, "dev") in shown else {}
+    names = sorted(shown, key=lambda name: name[0] != primary)
+    return score | {f"{place}.{metric}": shown[metric, place] for metric, place in names}
 
 
 def costs_of(run: RunRecord, evaluation: RunRecord | None) -> dict[str, float]:
@@ -112,53 +107,35 @@ def datasets(work: Work, cell: Cell, names: Iterable[str], seed: int | None = No
             yield f"{cell.task} {name}", digest[:DIGEST], context, f"work/datasets/{cell.task}", rows
 
 
-#: Files of a stored run: what a phase hands on (attention), what it keeps beside the model (sensitivities, gates,
-#: prefixes), and its weights.
-HANDED, KEPT, WEIGHTS = "state", "kept", "weights"
 #: Quantiles and the histogram are of at most as many values of each tensor, evenly spaced.
 _SAMPLED = 100_000
 
 
-def tensor_artifacts(stored: Path, names: Sequence[str]) -> dict[str, pd.DataFrame | Figure]:
-    """Summarise the tensors of a stored run, file by file: a row for each tensor, and a figure of all values."""
+def tensor_artifacts(files: Iterable[Path]) -> dict[str, pd.DataFrame | Figure]:
+    """Summarise the tensors of each file of a stored run: a row for each tensor, and a figure of all values."""
+    from matplotlib.figure import Figure
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     artifacts: dict[str, pd.DataFrame | Figure] = {}
-    for name in names:
+    for file in files:
         try:
-            loaded = {key: value for key, value in load_file(stored / f"{name}.safetensors").items() if value.size}
+            tensors = {name: values for name, values in sorted(load_file(file).items()) if values.size}
         except (OSError, SafetensorError, TypeError):  # pruned, or of a type that numpy lacks (bf16)
             continue
-        tensors = {key: value.view("uint8") if value.dtype == bool else value for key, value in loaded.items()}  # masks
-        artifacts[f"tensors/{name}.json"] = _summary(tensors)
-        artifacts[f"tensors/{name}.png"] = _figure(name, tensors)
+        rows, samples = [], []
+        for name, values in tensors.items():
+            sample = values.ravel()[:: -(-values.size // _SAMPLED)].astype(float)  # masks, too
+            shape = "x".join(map(str, values.shape)) or "1"
+            quantiles = zip(("min", "q05", "median", "q95", "max"), np.quantile(sample, [0, 0.05, 0.5, 0.95, 1]))
+            rows.append({"tensor": name, "shape": shape, "mean": sample.mean(), "std": sample.std(), **dict(quantiles)})
+            samples.append(sample)
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axis = figure.subplots()
+        axis.hist(np.concatenate(samples), bins=50)
+        axis.set(title=f"{file.stem}: all values", xlabel="value", ylabel="count", yscale="log")
+        artifacts |= {f"tensors/{file.stem}.json": pd.DataFrame(rows), f"tensors/{file.stem}.png": figure}
     return artifacts
-
-
-def _summary(tensors: Mapping[str, Any]) -> pd.DataFrame:
-    rows = []
-    for name, values in sorted(tensors.items()):
-        quantiles = (values.min(), *np.quantile(_sample(values), [0.05, 0.5, 0.95]), values.max())
-        moments = {"mean": np.mean(values, dtype=np.float64), "std": np.std(values, dtype=np.float64)}
-        numbers = moments | dict(zip(("min", "q05", "median", "q95", "max"), quantiles))
-        shape = "x".join(map(str, values.shape)) or "1"
-        rows.append({"tensor": name, "shape": shape, **{key: float(value) for key, value in numbers.items()}})
-    return pd.DataFrame(rows)
-
-
-def _figure(name: str, tensors: Mapping[str, Any]) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axis = figure.subplots()
-    axis.hist(np.concatenate([_sample(values) for values in tensors.values()]), bins=50)
-    axis.set(title=f"{name}: all values", xlabel="value", ylabel="count", yscale="log")
-    return figure
-
-
-def _sample(values: Any) -> Any:
-    return values.ravel()[:: -(-values.size // _SAMPLED)]
 
 
 def soup_table(soup: Mapping[str, Any]) -> pd.DataFrame:

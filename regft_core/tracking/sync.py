@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.yaml_paths import store_path
 from regft_core.tracking.entries import Entry, read_grid, read_report
-from regft_core.tracking.trackers.mlflow import KIND, opened
+from regft_core.tracking.trackers.mlflow import KEYS, KIND, opened
 
 MLFLOW = ("mlflow",)
 
@@ -74,30 +75,26 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
     """
     root, folder = root.resolve(), folder.resolve()
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]
-    content = sha256_text("\n".join(lines))[:16]
+    content = sha256_text("\n".join(f"{path.relative_to(folder)} {sha256_file(path)}" for path in files))[:16]
     key = read_json(folder / "regft.json", dict).get("run_key") or ""
     with opened(root) as tracker:
-        client = tracker.client
+        client, copy = tracker.client, tracker.artifacts / "models" / task / content
         if not client.search_registered_models(f"name = '{task}'"):
             client.create_registered_model(task, description=f"Exported models of the task {task}.")
         for version in client.search_model_versions(f"name = '{task}'"):
             if version.tags.get("regft.content") == content:
                 return int(version.version)
-        copy = tracker.artifacts / "models" / task / content
         with atomic_directory(copy) as target:
             shutil.copytree(folder, target, dirs_exist_ok=True)
         # Methods that amount to the same share a key; so do evaluations of one run, of which the current one is named.
-        every = (run for identity, run in tracker.runs.items() if identity.split("/")[3:4] == [key])
-        runs = [
-            run for run in every if (run.data.tags[KIND], run.data.params.get("method")) == ("run", tags.get("method"))
-        ]
-        runs.sort(key=lambda run: "current" not in run.data.tags)
+        wanted = {KIND: "run", KEYS: json.dumps({tags.get("seed", ""): key}), "method": tags.get("method")}
+        every = [run for run in tracker.runs.values() if wanted.items() <= {**run.data.params, **run.data.tags}.items()]
+        every.sort(key=lambda run: "current" not in run.data.tags)
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[-1].strip()
         made = client.create_model_version(
             task,
             copy.as_uri(),
-            run_id=runs[0].info.run_id if key and runs else None,
+            run_id=every[0].info.run_id if every else None,
             tags={**tags, "regft.content": content, "regft.export": folder.name, "regft.key": key},
             description=card[:5000],  # without the metadata
         )

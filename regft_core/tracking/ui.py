@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from regft_core.errors import RegftError
+from regft_core.grid.worker_processes import Terminated, termination_raises
 from regft_core.metrics import higher_is_better
 from regft_core.tracking.entries import VERDICTS, Entry
 
@@ -67,31 +68,24 @@ def serve(root: Path, port: int, experiment: str) -> None:
     ]
     # Two processes and 0.5 GB instead of fifteen and 2 GB; nothing is sent elsewhere.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open(log, "wb") as stream:
+    with termination_raises(), open(log, "wb") as stream:
         server = subprocess.Popen(
             command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
         )
-    try:
-        while server.poll() is None and is_free(port):
-            time.sleep(0.2)
-        if server.poll() is None:
-            print(f"MLflow: {runs_page(f'http://{HOST}:{port}', experiment)}")
-            print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
-            server.wait()
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-        hint = "read the log, then run `regft ui` again"
-        raise RegftError("server-failed", f"the MLflow server ended; the end of {log}:\n{tail}\n    -> {hint}")
-    except KeyboardInterrupt:
-        print("\nstopped")
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            while server.poll() is None and is_free(port):
+                time.sleep(0.2)
+            if server.poll() is None:
+                print(f"MLflow: {runs_page(f'http://{HOST}:{port}', experiment)}")
+                print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
+                server.wait()
+            raise RegftError("server-failed", f"the MLflow server ended\n    -> read {log}, then run `regft ui` again")
+        except (KeyboardInterrupt, Terminated):
+            print("\nstopped")
+        finally:
             with suppress(ProcessLookupError):
-                os.killpg(server.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                server.wait(5)
-                break
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 def database_uri(root: Path) -> str:

@@ -35,7 +35,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/serve": (2100, 12),
     "regft_core/settings": (4050, 28),
     "regft_core/statistics": (1550, 11),
-    "regft_core/tracking": (1050, 7),
+    "regft_core/tracking": (1000, 7),
     "regft_core/training": (3400, 26),
     "stages": (1700, 15),
     "tests": (1650, 17),

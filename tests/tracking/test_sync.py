@@ -328,7 +328,7 @@ def test_a_killed_sync_is_made_good(
     grid.cell(VANILLA, SEEDS, collapsed=collapsed)
     assert sync(grid.root, [VANILLA, HYPE], SEEDS).endswith(f" {earlier} of earlier configurations")
     mlflow = client(grid.root)
-    runs = mlflow.search_runs([mlflow.get_experiment_by_name("regft").experiment_id], "", ViewType.ALL)
+    runs = mlflow.search_runs([mlflow.get_experiment_by_name("regft").experiment_id])
     assert (len(runs), len(current(grid.root))) == (6 + earlier, 6)
     assert {run.info.status for run in runs} == {"FINISHED"}
     assert all(len(history(grid.root, run, "score")) == 1 for run in runs)
@@ -343,13 +343,13 @@ def test_a_register_of_exports(grid: Tree) -> None:
         grid.cell(HYPE, SEEDS, skill=skill)
         sync(grid.root, [HYPE], SEEDS)
     run = current(grid.root)["seed 0 of hype_n rte-300"]
-    folder = grid.root / "exports" / "model"
-    assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1
-    assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1, "the same content"
+    folder, tags = grid.root / "exports" / "model", {"method": "hype_n", "seed": "0"}
+    assert register(grid.root, folder, "rte", tags) == 1
+    assert register(grid.root, folder, "rte", tags) == 1, "the same content"
     (version,) = client(grid.root).search_model_versions("name = 'rte'")
     assert (version.run_id, version.description) == (run.info.run_id, "# A model")
     (folder / "README.md").write_text("other")
-    assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 2
+    assert register(grid.root, folder, "rte", tags) == 2
     assert "A model" in (Path(version.source.removeprefix("file://")) / "README.md").read_text()
 
 

@@ -26,7 +26,6 @@ from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
 from regft_core.settings.yaml_paths import project_root
 from regft_core.tracking.entries import Entry
-from regft_core.tracking.numbers import Point
 from regft_core.tracking.ui import database_uri, experiment_tags
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "regft"
 IDENTITY, KEYS, KIND = "regft.identity", "regft.keys", "regft.kind"
+KINDS = ("report", "cell", "run", "phase")
 PARENT, SOURCE, TABLES = "mlflow.parentRunId", "mlflow.source", "mlflow.loggedArtifacts"
 DVC_EXPERIMENT = "dvc.experiment"
 RECORD = "record.json"
@@ -127,40 +127,32 @@ class Tracker:
         self.runs: dict[str, Run] = {}
         self.seen: set[str] = set()
         self.created = 0
-        self._unfinished: dict[str, Run] = {}
         token: str | None = None
         while token != "":
             page = self.client.search_runs([self.experiment], "", ViewType.ALL, 5000, page_token=token)
             for run in page:
-                self._note(run)
+                tags, unfinished = run.data.tags, run.info.status == "RUNNING"
+                if IDENTITY in tags and not unfinished:
+                    self.runs[tags[IDENTITY]] = run
+                elif KIND in tags and unfinished and run.info.lifecycle_stage == "active":
+                    self.client.delete_run(run.info.run_id)  # a killed sync left it; it is logged, or restored, again
             token = page.token or ""
-
-    def _note(self, run: Run) -> None:
-        if (identity := run.data.tags.get(IDENTITY)) is None:
-            return
-        if run.info.status == "RUNNING":
-            self._unfinished[identity] = run  # a killed sync left it
-        else:
-            self.runs[identity] = run
-            self._unfinished.pop(identity, None)
 
     def restore(self) -> None:
         """Make again what a deleted database had: every run whose record is among the artifacts."""
-        records = {path.parents[1].name: read_json(path, dict) for path in self.artifacts.glob(f"*/artifacts/{RECORD}")}
-        kinds, known = ("report", "cell", "run", "phase"), {run.info.run_id for run in self.runs.values()}
-        unfinished = {run.info.run_id for run in self._unfinished.values()}
+        known = {run.info.run_id for run in self.runs.values()}
+        paths = {path.parents[1].name: path for path in self.artifacts.glob(f"*/artifacts/{RECORD}")}
+        lost = {name: read_json(path, dict) for name, path in paths.items() if name not in known}
         ids: dict[str, str] = {}
-        lost = [(name, record) for name, record in records.items() if name not in known]
-        for name, record in sorted(lost, key=lambda one: kinds.index(one[1]["tags"][KIND])):  # parents first
-            run_id = name
-            if name not in unfinished:
-                if (parent := record["tags"].get(PARENT)) is not None:
-                    record["tags"][PARENT] = ids.get(parent, parent)
-                run_id = ids[name] = self._new(record["name"], record["start"], record["tags"])
-                os.replace(self.artifacts / name / "artifacts", self._folder(run_id))
-                (self.artifacts / name).rmdir()
+        for name in sorted(lost, key=lambda name: KINDS.index(lost[name]["tags"][KIND])):  # parents first
+            record = lost[name]
+            if (parent := record["tags"].get(PARENT)) is not None:
+                record["tags"][PARENT] = ids.get(parent, parent)
+            run_id = ids[name] = self._new(record["name"], record["start"], record["tags"][KIND])
+            os.replace(self.artifacts / name / "artifacts", self._folder(run_id))
+            (self.artifacts / name).rmdir()
             self._finish(run_id, record)
-            self._note(self.client.get_run(run_id))
+            self.runs[record["tags"][IDENTITY]] = self.client.get_run(run_id)
 
     def name_revisions(self) -> None:
         """Tag the runs of DVC's experiments with the revisions that ``dvc exp show`` has: made after the stages ran."""
@@ -195,20 +187,21 @@ class Tracker:
             self.put(nested, source, current, run_id)
 
     def _create(self, entry: Entry, links: Mapping[str, str]) -> str:
-        """Log an entry as a new run, or as that which a killed sync left; return its id."""
+        """Log an entry as a new run; return its id."""
         about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
-        killed = self._unfinished.get(entry.identity)
-        run_id = str(killed.info.run_id) if killed else self._new(entry.name, entry.start, tags)
-        files = entry.artifacts()
+        run_id, files = self._new(entry.name, entry.start, entry.kind), entry.artifacts()
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
             tags[TABLES] = self.client.get_run(run_id).data.tags[TABLES]
-        scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
         record = {
             **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
             # In the order of the run's page.
-            **{"tags": tags, "params": dict(entry.params), "metrics": [*scores, *entry.points]},
+            **{
+                "tags": tags,
+                "params": dict(entry.params),
+                "metrics": [*map(list, entry.scores.items()), *entry.points],
+            },
             "datasets": list(entry.datasets),
         }
         self._finish(run_id, record)
@@ -227,20 +220,20 @@ class Tracker:
     def retire(self) -> int:
         """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
         others = [run for run in self.runs.values() if run.info.run_id not in self.seen]
-        for run in (*others, *(run for run in self._unfinished.values() if run.info.run_id not in self.seen)):
+        for run in others:
             if "current" in run.data.tags and run.info.lifecycle_stage == "active":
                 self.client.delete_tag(run.info.run_id, "current")
         return len(others)
 
-    def _new(self, name: str, start: int, tags: Mapping[str, str]) -> str:
-        return str(self.client.create_run(self.experiment, start, dict(tags), name).info.run_id)
+    def _new(self, name: str, start: int, kind: str) -> str:
+        return str(self.client.create_run(self.experiment, start, {KIND: kind}, name).info.run_id)
 
     def _finish(self, run_id: str, record: Mapping[str, Any]) -> None:
-        """Log a record, and end the run last, so that what a killed sync leaves is seen to be incomplete."""
+        """Log a record, and end the run last: one that still runs is what a killed sync left."""
         from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
         write_json(self._folder(run_id) / RECORD, record)
-        points = [Metric(name, value, time, step) for name, value, step, time in record["metrics"]]
+        points = [Metric(name, value, record["end"], *step[:1] or [0]) for name, value, *step in record["metrics"]]
         params = [Param(key, value) for key, value in record["params"].items()]
         self.client.log_batch(run_id, points, params, [RunTag(key, value) for key, value in record["tags"].items()])
         inputs = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regft_core.errors import StoreError
 from regft_core.grid.missing_files import fetch_all
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.models.fetch import fetch as fetch_encoder
 from regft_core.names import gigabytes, plural
 from regft_core.runs.opened_project import check_listed, open_project

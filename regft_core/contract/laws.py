@@ -22,9 +22,9 @@ from torch.overrides import TorchFunctionMode
 from regft_core.data.batches import Batch
 from regft_core.schema.method import Cost
 from regft_core.training.loop import Loop
-from regft_core.training.phase_rows import FitData
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step
+from regft_core.training.stream import FitData
 from regft_core.training.trainee import Trainee
 
 Make = Callable[..., Loop]

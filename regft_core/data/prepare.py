@@ -8,9 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from regft_core.data.checks import oddities, require_contrast
+from regft_core.data.checks import leaks_between, leaks_of_folds, oddities, require_contrast
 from regft_core.data.examples import UNLABELLED, Example, text_key, to_jsonl, write_jsonl
-from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.read_split import Declaration, Split, read_split
 from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
 from regft_core.disk.canonical import sha256_text

@@ -16,8 +16,8 @@ from regft_core.data.prompts import appended
 from regft_core.errors import ModelError, OutOfMemory
 from regft_core.evaluate.evaluated import require_finite
 from regft_core.kinds import find
-from regft_core.models.classifier_parts import answering_in_fp32, last_linear
 from regft_core.models.features import answers
+from regft_core.models.heads import answering_in_fp32, last_linear
 from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
 

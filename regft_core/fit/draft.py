@@ -36,8 +36,8 @@ from regft_core.fit.setup import (
 from regft_core.grid.measured_lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
 from regft_core.kinds import find
-from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores, visible_devices
+from regft_core.models.fetch import ALIASES
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
 from regft_core.runs.opened_project import open_project

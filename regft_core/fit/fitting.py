@@ -23,7 +23,7 @@ from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
-from regft_core.models.products import SWITCH
+from regft_core.models.devices import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
 from regft_core.runs.opened_project import open_project
@@ -179,7 +179,7 @@ def _score(folder: Path, method: str, task: str) -> str:
 
 @contextmanager
 def _own_products() -> Iterator[None]:
-    """Multiply as the command does, whichever process calls: the same bits (``models/products.py``)."""
+    """Multiply as the command does, whichever process calls: the same bits (``models/devices.py``)."""
     before = os.environ.get(SWITCH)
     os.environ[SWITCH] = before or "1"
     try:

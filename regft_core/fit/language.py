@@ -8,7 +8,7 @@ from functools import cache
 
 from regft_core.data.examples import Example
 from regft_core.data.lengths import WORTH_UNKNOWN, Lengths, share
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 
 #: Letters of an English text are in this script; more than this share of others makes it another language.
 SCRIPT, OTHER_SCRIPT = "LATIN", 0.2

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import plural
 from regft_core.schema import Name, NameList, StrictModel

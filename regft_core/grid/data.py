@@ -14,9 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from regft_core.data.checks import warnings_of
+from regft_core.data.checks import leak_warning, warnings_of
 from regft_core.data.file_format import below_data
-from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.prompts import wrong_words

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from regft_core.data.prompts import Prompt
     from regft_core.data.windows import Reading
     from regft_core.models.sites import EmbeddingSite, LayerSite
-    from regft_core.training.phase_rows import FitData
     from regft_core.training.step import Step
+    from regft_core.training.stream import FitData
     from regft_core.training.trainee import Trainee
 else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them
     Batch = EmbeddingSite = Example = FitData = LayerSite = Step = Tensor = Trainee = Any

@@ -84,7 +84,7 @@ class LayerwiseDecay(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.classifier_parts import depths
+        from regft_core.models.heads import depths
 
         sizes = {name: parameter.numel() for name, parameter in trainee.named_raw()}
         depth_of = depths(trainee.model, trainee.sites, trainee.plain_names)

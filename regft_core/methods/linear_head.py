@@ -102,7 +102,7 @@ class LinearHead(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.classifier_parts import last_linear
+        from regft_core.models.heads import last_linear
 
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         self._notes: list[str] = []

@@ -73,7 +73,7 @@ class ReInit(Regulariser):
             trainee.renew(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
 
     def _layers(self, trainee: Trainee) -> dict[str, nn.Module]:
-        from regft_core.models.classifier_parts import depths
+        from regft_core.models.heads import depths
 
         sites = trainee.sites
         depths(trainee.model, sites, ())  # refuses shared layers

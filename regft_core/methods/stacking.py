@@ -219,8 +219,8 @@ class Stacking(Regulariser):
 
     def _vectors(self, trainee: Trainee, batches: Iterable[Batch]) -> npt.NDArray[np.float64]:
         """[n, d]: what the last linear of the head receives of every row, as ``linear_head`` reads it."""
-        from regft_core.models.classifier_parts import last_linear
         from regft_core.models.features import answers
+        from regft_core.models.heads import last_linear
 
         linear = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         answer = answers(trainee.model, linear, trainee.features)

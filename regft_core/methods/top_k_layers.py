@@ -61,7 +61,7 @@ class TopKLayers(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.classifier_parts import BELOW, depths
+        from regft_core.models.heads import BELOW, depths
 
         depth_of = depths(trainee.model, trainee.sites, trainee.plain_names)
         count = len(trainee.sites.layers)

@@ -42,7 +42,7 @@ from regft_core.schema import Name
 if TYPE_CHECKING:
     from torch import nn
 
-    from regft_core.models.mixing import WeightMixing
+    from regft_core.models.weight_views import WeightMixing
     from regft_core.training.two_level import TwoLevelStep
 
 
@@ -156,7 +156,7 @@ class WeightMixup(Regulariser):
         return problems
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.mixing import WeightMixing
+        from regft_core.models.weight_views import WeightMixing
 
         anchor = trainee.anchor("checkpoint")
         generator = trainee.generator("weight_mixup.initial")
@@ -194,7 +194,7 @@ class WeightMixup(Regulariser):
 
     def _take(self, handed: Handed) -> None:
         """The attention that an earlier phase learned; ModelError when it was of another form."""
-        from regft_core.models.mixing import FORMS
+        from regft_core.models.weight_views import FORMS
 
         state = handed.of(self.name)
         attention = self._attention()
@@ -217,7 +217,7 @@ class WeightMixup(Regulariser):
         return training.epochs * (rows // (training.batch_size * training.accumulation) + 1)
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
-        from regft_core.models.mixing import FORMS
+        from regft_core.models.weight_views import FORMS
 
         return {**self._attention(), "form": torch.tensor(float(FORMS.index(self.options.form)))}
 

@@ -21,11 +21,11 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
 from regft_core.models import modeling_regft
 from regft_core.models.checkpoint_files import is_implementation, plain_config, refuse_outside
+from regft_core.models.devices import take_fast_products
 from regft_core.models.export_record import Served
 from regft_core.models.heads import MaskClassifier, PooledClassifier
 from regft_core.models.load import empty_mask_classifier, quiet, read_tokenizer
 from regft_core.models.modeling_regft import RegftClassifier, RegftConfig
-from regft_core.models.products import take_fast_products
 from regft_core.models.sites import takes_token_types
 
 CODE = "modeling_regft.py"

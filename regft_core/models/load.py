@@ -18,9 +18,8 @@ from torch import nn
 from regft_core.errors import ModelError, RegftError
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
-from regft_core.models.devices import computing_alone
+from regft_core.models.devices import computing_alone, take_fast_products
 from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
-from regft_core.models.products import take_fast_products
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
 

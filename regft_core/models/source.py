@@ -16,7 +16,6 @@ from typing import Any
 
 from regft_core.disk.paths import content_sha256, expand, what_is
 from regft_core.errors import InputChanged, ModelError
-from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.architectures import architecture_of, no_pooling
 from regft_core.models.checkpoint_files import (
     TOKENIZER_FILES,
@@ -29,7 +28,7 @@ from regft_core.models.checkpoint_files import (
     tokenizer_files,
     weight_files,
 )
-from regft_core.models.fetch import hub_encoder, present_encoder
+from regft_core.models.fetch import ALIASES, fetched_directory, hub_encoder, present_encoder
 from regft_core.schema.encoder import EncoderConfig
 
 #: Weights in the layers of an encoder (embeddings take no matrix products), by the word for the size in its name.

@@ -17,10 +17,9 @@ from torch.nn.utils import parametrize
 from regft_core.disk.files import atomic_directory
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.architectures import architecture_of
-from regft_core.models.classifier_parts import last_linear
 from regft_core.models.export_record import Served, refuse_foreign, write_served
 from regft_core.models.exported_folder import CODE, logits_of_folder, write_classifier
-from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
+from regft_core.models.heads import MaskClassifier, PooledClassifier, last_linear, without_pooler
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.sites import classify, takes_token_types

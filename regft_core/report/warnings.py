@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from regft_core.data import lengths
-from regft_core.data.leaks import leak_warning
+from regft_core.data.checks import leak_warning
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.report.evaluations import EvaluationSection

@@ -39,8 +39,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.settings": "refuses configurations; what passes is in the key, resolved",
     "regft_core.hooks.description": "documentation of methods",
     "regft_core.models.source": "finds encoders, whose bytes are in the key",
-    "regft_core.models.devices": "device and threads are recorded beside a result",
-    "regft_core.models.products": "the library of products is recorded beside a result",
+    "regft_core.models.devices": "device, threads and the library of products are recorded beside a result",
     "regft_core.runs": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.grid": "schedules runs",
 }

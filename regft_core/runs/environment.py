@@ -12,7 +12,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from regft_core.models.products import fast_products
+from regft_core.models.devices import fast_products
 from regft_core.schema.params import ExecutionConfig
 
 

@@ -29,8 +29,8 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
         task: content of ``task.json``.
     """
     from regft_core.data.batches import padding_of
+    from regft_core.evaluate.evaluated import primary_score
     from regft_core.evaluate.logits import predict
-    from regft_core.evaluate.score import primary_score
 
     padding, labels = padding_of(tokenizer), [example.label for example in examples]
     sign = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0
@@ -85,8 +85,8 @@ def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
     """Return the task's primary metric of a merged model on the validation share; larger is better."""
     from regft_core.data.batches import padding_of
+    from regft_core.evaluate.evaluated import primary_score
     from regft_core.evaluate.logits import predict
-    from regft_core.evaluate.score import primary_score
     from regft_core.runs.training_run import build
 
     trainee, stack = build(inputs)

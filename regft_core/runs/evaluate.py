@@ -100,8 +100,7 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
 
 def _evaluate(context: Context, model: FinishedModel) -> tuple[dict[str, Any], dict[str, str | bytes]]:
     """Evaluate a run; returns its result, and the files beside it."""
-    from regft_core.evaluate.evaluated import evaluated_set
-    from regft_core.evaluate.score import evaluate_run
+    from regft_core.evaluate.evaluated import evaluate_run, evaluated_set
 
     progress = ProgressWriter(context.job.progress, context.job.name, "evaluate", unit="row")
     seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())

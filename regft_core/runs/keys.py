@@ -34,7 +34,7 @@ StageName = Literal[
 READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
 #: What turns texts into token ids, beside the tokenizer's files.
 TOKENS = ("regft_core.data.encode", "regft_core.models.load")
-_SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.logits", JUDGING)
+_SCORES = ("regft_core.evaluate.evaluated", "regft_core.evaluate.logits", JUDGING)
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 #: What gives an earlier phase's answers to the rows of a phase that learns from them.

@@ -258,7 +258,7 @@ class PreparedTask(Record):
     counts: dict[str, int] = {}
     dropped: dict[str, dict[str, int]] = {}
     duplicates: dict[str, int] = {}
-    #: How dev was drawn from the training rows (``data.drawn``), and rows that leak (``data.leaks``).
+    #: How dev was drawn from the training rows (``data.drawn``), and rows that leak (``data.checks``).
     drawn: dict[str, Any] = {}
     leaks: dict[str, Any] = {}
     sets: dict[str, PreparedSet]

@@ -26,9 +26,8 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.training.best import EpochScores, Judge
 from regft_core.training.graphs import CudaRecorder
 from regft_core.training.loop import Checkpointer, Loop, Progression
-from regft_core.training.phase_rows import FitData
 from regft_core.training.stack import Stack
-from regft_core.training.stream import BatchStream
+from regft_core.training.stream import BatchStream, FitData
 from regft_core.training.trainee import Trainee
 
 if TYPE_CHECKING:

@@ -138,7 +138,7 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
         return record
 
     def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
-        from regft_core.evaluate.score import primary_score
+        from regft_core.evaluate.evaluated import primary_score
 
         model, examples = FinishedModel(context), context.held_out if context.without_dev else context.dev_rows
         labels = [example.label for example in examples]

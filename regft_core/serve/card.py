@@ -20,8 +20,8 @@ from regft_core.data.windows import Reading
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
-from regft_core.models.aliases import ALIASES
 from regft_core.models.export_record import Served
+from regft_core.models.fetch import ALIASES
 from regft_core.models.source import ModelSource
 from regft_core.names import plural
 from regft_core.runs.context import Context

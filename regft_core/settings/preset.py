@@ -19,7 +19,7 @@ from regft_core import shipped
 from regft_core.catalogue import OWN
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.names import suggestion
 from regft_core.settings.document import Document, Place, load_yaml, relative_name
 from regft_core.settings.yaml_paths import CONTAMINATION, FOLDERS, PRESETS, find, names, read

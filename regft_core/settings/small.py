@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.models.source import layers_of
 from regft_core.names import plural
 from regft_core.schema.encoder import EncoderConfig

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.examples import Example
-    from regft_core.training.phase_rows import FitData
     from regft_core.training.step import Step
+    from regft_core.training.stream import FitData
     from regft_core.training.trainee import Trainee
 
 

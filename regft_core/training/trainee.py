@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from regft_core.errors import ModelError
-from regft_core.models.classifier_parts import last_linear
+from regft_core.models.heads import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from regft_core.data.checks import NEAR, leak_warning, leaks_between, leaks_of_folds, normalised
 from regft_core.data.examples import Example
-from regft_core.data.leaks import NEAR, leak_warning, leaks_between, leaks_of_folds, normalised
 from regft_core.data.read_split import Split
 
 

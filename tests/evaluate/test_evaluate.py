@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from regft_core.data.examples import Example
-from regft_core.evaluate.evaluated import evaluated_set, label_indices
-from regft_core.evaluate.score import evaluate_run
+from regft_core.evaluate.evaluated import evaluate_run, evaluated_set, label_indices
 from regft_core.kinds import find
 from tests.statistics.single import compute
 

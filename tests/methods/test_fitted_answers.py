@@ -17,10 +17,10 @@ from regft_core.data.windows import Reading
 from regft_core.evaluate.logits import predict
 from regft_core.methods.constant_answer import best_constant
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
-from regft_core.models.classifier_parts import last_linear
+from regft_core.models.heads import last_linear
 from regft_core.training.linear_solution import regress_linearly
 from regft_core.training.logistic import Rows
-from regft_core.training.phase_rows import FitData
+from regft_core.training.stream import FitData
 from tests.methods.cases import task
 from tests.methods.chain import Outcome, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, Bench, examples, same

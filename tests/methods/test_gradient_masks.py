@@ -10,7 +10,7 @@ import torch
 
 from regft_core.hooks.declare import Handed
 from regft_core.methods.fisher import Fisher, FisherConfig
-from regft_core.training.phase_rows import FitData
+from regft_core.training.stream import FitData
 from regft_core.training.trainee import Trainee
 from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, same
 

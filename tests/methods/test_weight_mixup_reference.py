@@ -11,7 +11,7 @@ from torch import Tensor
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
-from regft_core.models.mixing import WeightMixing
+from regft_core.models.weight_views import WeightMixing
 from regft_core.runs.training_run import build, outcome_tensors
 from regft_core.schema import DropoutConfig
 from regft_core.training import two_level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regft_core.errors import ModelError
-from regft_core.models.classifier_parts import depths
+from regft_core.models.heads import depths
 from tests.errors import raises_code
 from tests.methods.harness import Bench
 

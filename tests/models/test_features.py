@@ -12,8 +12,8 @@ from torch import Tensor
 from regft_core.data.batches import Batch, collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.evaluate.logits import predict
-from regft_core.models.classifier_parts import last_linear
 from regft_core.models.features import Features, answers
+from regft_core.models.heads import last_linear
 from regft_core.models.load import NEW_PARAMETERS, load_classifier
 from regft_core.models.sites import classify
 from regft_core.schema import DropoutConfig

@@ -20,8 +20,7 @@ from safetensors.torch import load_file
 from regft_core import shipped
 from regft_core.errors import ModelError, StoreError
 from regft_core.models import fetch as module
-from regft_core.models.aliases import ALIASES
-from regft_core.models.fetch import converted_directory, fetch
+from regft_core.models.fetch import ALIASES, converted_directory, fetch
 from regft_core.models.source import encoder_present, resolve_model
 from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code

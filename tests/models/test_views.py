@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from regft_core.models import mixing
-from regft_core.models.mixing import WeightMixing, coefficients
-from regft_core.models.weight_views import SpectralView, largest_singular_value
+from regft_core.models.weight_views import SpectralView, WeightMixing, coefficients, largest_singular_value
 
 
 def weights(rows: int, scale: float, seed: int = 0) -> torch.Tensor:

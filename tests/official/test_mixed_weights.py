@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.methods.mixout import Mixout
-from regft_core.models.mixing import WeightMixing
+from regft_core.models.weight_views import WeightMixing
 from regft_core.training import two_level
 from tests.methods.harness import TRAINING, Bench
 from tests.official.releases import TOLERANCE, Release, agree, apart, gradients

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from regft_core.data.examples import Example, to_jsonl
-from regft_core.evaluate.evaluated import evaluated_set
-from regft_core.evaluate.score import evaluate_run
+from regft_core.evaluate.evaluated import evaluate_run, evaluated_set
 from regft_core.rng import derive
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.settings.papers.encoders import (
     UNNAMED,
     between_phases,

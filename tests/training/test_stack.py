@@ -13,7 +13,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Handed, ParameterGroup, Regulariser
 from regft_core.hooks.declare import Declares
 from regft_core.schema import StrictModel
-from regft_core.training.phase_rows import FitData
+from regft_core.training.stream import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, declaring, same

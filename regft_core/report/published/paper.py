@@ -11,7 +11,7 @@ import numpy as np
 
 from regft_core import metrics
 from regft_core.evaluate.analysis_result import RUN
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of

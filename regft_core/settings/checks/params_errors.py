@@ -12,7 +12,7 @@ from regft_core.catalogue import EVALUATIONS, EXECUTORS, TRACKERS, Catalogue, sh
 from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.evaluate.analyses import find
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig

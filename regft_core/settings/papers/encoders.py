@@ -17,7 +17,7 @@ from pydantic import Field
 
 from regft_core import shipped
 from regft_core.errors import ConfigError
-from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import ALIASES
 from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
 from regft_core.settings.validate import validate

@@ -18,9 +18,12 @@ from regft_core.schema.sources import UNSAID, FileFormat
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 NAMED = f"save it as {', '.join(FORMATS[:-1])} (each also with .gz) or {FORMATS[-1]}; .jsonl has one JSON object a line"
-NAMES_COLUMNS = "its first line names the columns"
 #: Delimiters that are looked for in a header, with their names.
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+#: Number and cells of each line.
+Lines = Iterator[tuple[int, list[str]]]
 
 
 class WrongFile(ValueError):
@@ -72,13 +75,6 @@ def advised(key: str, value: str) -> str:
     return f"add {option} (to a task's source: {key}: {json.dumps(value, ensure_ascii=False)})"
 
 
-def damaged(what: str, error: Exception) -> WrongFile:
-    """Return the fault of a file that is not whole, or of another format than its name says."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    hint = "copy it again, or name it by its format"
-    return WrongFile("damaged-file", f"is a {what} file that is damaged or cut off ({reason})", hint)
-
-
 def check_names(names: list[str]) -> list[str]:
     """Return the names of columns; raises WrongFile for one that occurs twice. Columns without a name are not read."""
     if repeated := next((name for name, count in Counter(filter(None, names)).items() if count > 1), None):
@@ -86,14 +82,14 @@ def check_names(names: list[str]) -> list[str]:
     return names
 
 
-def tabular(lines: Iterator[tuple[int, list[str]]]) -> Table:
+def tabular(lines: Lines) -> Table:
     """Return the table of numbered lines of cells, the first of which names the columns.
 
     Raises WrongFile: for a bad header, and later for a row of another length, or one that repeats the header.
     """
     first, names = next(lines, (1, []))
     if not names:
-        raise WrongFile("empty-file", "is empty, or its first line is", NAMES_COLUMNS)
+        raise WrongFile("empty-file", "is empty, or its first line is", "its first line names the columns")
     check_names(names)
 
     def rows() -> Iterator[Row]:
@@ -137,15 +133,14 @@ def column_problems(table: Table, wanted: Sequence[tuple[str, str]]) -> list[tup
 
 
 def below_data(split: str) -> Path:
-    """The path of a file below ``data/``, which may be written in front or not."""
-    parts = Path(split).parts
-    return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)
+    """Return the path of a file below ``data/``, which may be written in front or not."""
+    path = Path(split)
+    return path.relative_to("data") if path.parts[:1] == ("data",) else path
 
 
 # ------------------------------------------------------------------------------------------------ CSV and TSV
 
 
-Lines = Iterator[tuple[int, list[str]]]
 #: Different values of a column that are remembered to recognise rows within quotes, and how often one must occur.
 REMEMBERED, REPEATED = 1_000, 3
 
@@ -212,33 +207,33 @@ def _without_swallowed_rows(lines: Lines, delimiter: str) -> Lines:
     count by numbers alone only where there are several.
     """
     number, header = next(lines, (1, []))
-    width = len(header)
+    yield number, header
     values: list[Counter[str]] = [Counter() for _ in header]
     inside: list[tuple[int, dict[int, str]]] = []  # line of the row, and column -> whole field of a line within quotes
-    yield number, header
     for number, cells in lines:
         for column, (counter, cell) in enumerate(zip(values, cells)):
             if len(cell) <= 100 and (len(counter) < REMEMBERED or cell in counter):
                 counter[cell] += 1
-            if "\n" in cell and width > 1:
+            if "\n" in cell and len(header) > 1:
+                # The first one ends the row that begins before the quote, the last begins the one that ends behind it.
                 first, *between, last = (part.rstrip("\r").split(delimiter) for part in cell.split("\n"))
-                inside += [(number, dict(enumerate(fields))) for fields in between if len(fields) == width]
-                if len(first) == width - column > 1:  # ends the row that begins before the quote
+                inside += [(number, dict(enumerate(fields))) for fields in between if len(fields) == len(header)]
+                if len(first) == len(header) - column > 1:
                     inside.append((number, dict(enumerate(first[1:], start=column + 1))))
-                if len(last) == column + 1 > 1:  # begins the row that ends behind it
+                if len(last) == column + 1 > 1:
                     inside.append((number, dict(enumerate(last[:-1]))))
         yield number, cells
-    # A value of such lines alone counts in a column that repeats values, as labels do.
-    repeats = [max(counter.values(), default=0) >= REPEATED for counter in values]
     within = Counter(field for _, fields in inside for field in fields.items())
-
-    def is_label(column: int, field: str) -> bool:
-        alone = repeats[column] and field == field.strip() and within[column, field] >= REPEATED
-        return bool(field) and (values[column][field] >= REPEATED or alone)
-
-    found = [(line, [field for at, field in fields.items() if is_label(at, field)]) for line, fields in inside]
-    rows = [(line, labels) for line, labels in found if labels]
-    by_chance = not any(c.isalpha() for _, labels in rows for label in labels for c in label)
+    labels = {
+        (column, field)
+        for (column, field), count in within.items()
+        # A value of such lines alone counts in a column that repeats values, as labels do.
+        if max(values[column].values(), default=0) >= REPEATED
+        and field == field.strip() != ""
+        and values[column][field] + count >= REPEATED
+    }
+    rows = [(line, shown) for line, fields in inside if (shown := [f for at, f in fields.items() if (at, f) in labels])]
+    by_chance = not any(c.isalpha() for _, shown in rows for field in shown for c in field)
     if len(rows) >= (REPEATED if by_chance else 1):
         line, (label, *_) = rows[0]
         message = f"holds {len(rows)} lines within quotes that look like rows (first in line {line}, '{label[:60]}')"

@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,12 +21,12 @@ from typing import IO, Any, cast
 
 from regft_core.data.file_format import (
     NAMED,
+    Lines,
     Row,
     Table,
     WrongFile,
     advised,
     check_names,
-    damaged,
     delimited,
     is_known,
     suffix_of,
@@ -38,21 +37,12 @@ from regft_core.errors import DataError
 from regft_core.names import listing, suggestion
 from regft_core.schema.sources import UNSAID, FileFormat
 
-#: Byte-order marks and their encodings; the longer ones first, for one begins with another.
-_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
-}
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _ONE_OBJECT = "write one JSON object {column: value} on each line, each key once"
 #: Bytes in which NUL is looked for; rows of a Parquet file, or lines of JSON, that are read ahead.
 _START, _AHEAD = 1 << 20, 1_000
-
-#: What openpyxl raises for archives that are not whole, or not workbooks. XML parsers raise SyntaxError, also for
-#: entities that multiply or name other files.
-_DAMAGED = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, SyntaxError)
+#: What gzip raises for a file that is not whole.
+_NOT_WHOLE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 @contextmanager
@@ -90,27 +80,42 @@ def opened(path: Path, how: FileFormat = UNSAID) -> Iterator[Table]:
     if (kind := what_is(path)) != "a file":
         code, message = ("not-a-file", f"is {kind}, not a file") if kind else ("file-missing", "there is no such file")
         raise WrongFile(code, message, "give the path of a data file")
-    packed = path.name.lower().endswith(".gz")
+    suffix, packed = suffix_of(path), path.name.lower().endswith(".gz")
+    wrong = Exception if suffix in (".xlsx", ".parquet") else _NOT_WHOLE  # their readers have errors of many kinds
+
+    @contextmanager
+    def sound() -> Iterator[None]:
+        try:
+            yield
+        except WrongFile:
+            raise
+        except UnicodeDecodeError as error:
+            raise _not_text(path, packed, how) from error
+        except wrong as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            message = f"is damaged or cut off, or is no {'.gz' if packed else suffix} file ({reason})"
+            raise WrongFile("damaged-file", message, "copy it again, or name it by its format") from error
+
+    def sound_rows(rows: Iterator[Row]) -> Iterator[Row]:
+        with sound():
+            yield from rows
+
     try:
         raw, size = path.open("rb"), path.stat().st_size
     except OSError as error:
         raise WrongFile("cannot-read", f"cannot be read ({error.strerror})", "check its permissions") from error
     if not size:
         raise WrongFile("empty-file", "is empty", "copy it again")
-    try:
-        with raw:
-            table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix_of(path), how)
-            yield replace(table, done=lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size))
-    except UnicodeDecodeError as error:
-        raise _not_text(path, packed, how) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise damaged("gzip", error) from error
+    with raw:
+        with sound():
+            table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix, how)
+        done = lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size)  # noqa: E731
+        yield replace(table, rows=sound_rows(table.rows), done=done)
 
 
 def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:
-    """Read a file of a format. Raises WrongFile or UnicodeDecodeError, here or while rows are read."""
     if suffix == ".xlsx":
-        return tabular(sheet_lines(stream, how.sheet))
+        return tabular(_sheet_lines(stream, how.sheet))
     if suffix == ".parquet":
         return parquet(io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream)
     start = stream.read(_START)
@@ -127,14 +132,14 @@ def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:
 def _encoding(start: bytes, how: FileFormat) -> str:
     if how.encoding is not None:
         return "utf-8-sig" if codecs.lookup(how.encoding).name == "utf-8" else how.encoding
-    return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8-sig")
+    return _MARKS.get(start[:2], "utf-8-sig")
 
 
 def _not_text(path: Path, packed: bool, how: FileFormat) -> WrongFile:
     """Return the first byte that the encoding has not, by its line: the file is read once more up to it."""
     place = ""
     with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as stream:
-        encoding = _encoding(stream.read(4), how)
+        encoding = _encoding(stream.read(2), how)
         stream.seek(0)
         for number, line in enumerate(io.TextIOWrapper(stream, encoding, "surrogateescape", newline="\n"), start=1):
             if wrong := re.search("[\udc80-\udcff]", line):
@@ -189,70 +194,48 @@ def json_lines(lines: Iterable[str], ahead: int = 1) -> Table:
 
 
 def parquet(file: IO[bytes]) -> Table:
-    """Read a Parquet file. Raises WrongFile, here or while rows are read."""
-    import pyarrow
+    """Read a Parquet file. Raises what pyarrow raises, here or while rows are read."""
     import pyarrow.parquet
 
-    wrong = (pyarrow.ArrowException, OSError, ValueError)
-    try:
-        content = pyarrow.parquet.ParquetFile(file)
-    except wrong as error:
-        raise damaged("Parquet", error) from error
-
-    def rows() -> Iterator[Row]:
-        values = (row for batch in content.iter_batches(batch_size=_AHEAD) for row in batch.to_pylist())
-        try:
-            for count, row in enumerate(values, start=1):
-                yield Row(f"row {count}", row)
-        except wrong as error:
-            raise damaged("Parquet", error) from error
-
-    return Table(check_names(content.schema_arrow.names), rows(), header="its schema")
+    content = pyarrow.parquet.ParquetFile(file)
+    values = (row for batch in content.iter_batches(batch_size=_AHEAD) for row in batch.to_pylist())
+    rows = (Row(f"row {count}", row) for count, row in enumerate(values, start=1))
+    return Table(check_names(content.schema_arrow.names), rows, header="its schema")
 
 
-def sheet_lines(file: IO[bytes], wanted: str | None) -> Iterator[tuple[int, list[str]]]:
+# ------------------------------------------------------------------------------------------------------- workbooks
+
+
+def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
     """Yield number and cells, as text, of each line that is not blank; formulas have the values saved with them.
 
     Args:
         wanted: the sheet; None: the only one that is not hidden.
-
-    Raises WrongFile.
     """
     import openpyxl
 
-    try:
-        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-        sheet = _chosen(book, wanted)
-        sheet.reset_dimensions()  # some programs write wrong ones
-        width = 0
-        for line, cells in enumerate(sheet.iter_rows(), start=1):
-            if wrong := next((cell for cell in cells if cell.data_type == "e"), None):
-                message = f"cell {wrong.coordinate} holds the error {wrong.value}"
-                raise WrongFile("error-in-cell", message, "correct the formula, or leave the cell empty")
-            values = [_as_shown(cell.value) for cell in cells]
-            while values and not values[-1]:
-                values.pop()
-            if values and not width:
-                width, values = len(values), [name.strip() for name in values]
-            if values:
-                yield line, values + [""] * (width - len(values))
-    except WrongFile:
-        raise
-    except _DAMAGED as error:
-        raise damaged("workbook", error) from error
-
-
-def _chosen(book: Any, wanted: str | None) -> Any:
+    book = openpyxl.load_workbook(file, read_only=True, data_only=True)
     sheets = {sheet.title: sheet for sheet in book.worksheets}
     shown = [title for title, sheet in sheets.items() if sheet.sheet_state == "visible"] or list(sheets)
-    if wanted is None and len(shown) == 1:
-        return sheets[shown[0]]
-    if wanted is None:
+    if wanted is None and len(shown) != 1:
         message = f"has the sheets {listing(repr(name) for name in shown)}"
         raise WrongFile("sheet-missing", message, advised("sheet", shown[0]) if shown else "add one")
-    if wanted not in sheets:
+    if wanted is not None and wanted not in sheets:
         raise WrongFile("sheet-missing", f"has no sheet '{wanted}'", suggestion(wanted, shown, "its sheets"))
-    return sheets[wanted]
+    sheet = sheets[shown[0] if wanted is None else wanted]
+    sheet.reset_dimensions()  # some programs write wrong ones
+    width = 0
+    for line, cells in enumerate(sheet.iter_rows(), start=1):
+        if wrong := next((cell for cell in cells if cell.data_type == "e"), None):
+            message = f"cell {wrong.coordinate} holds the error {wrong.value}"
+            raise WrongFile("error-in-cell", message, "correct the formula, or leave the cell empty")
+        values = [_as_shown(cell.value) for cell in cells]
+        while values and not values[-1]:
+            values.pop()
+        if values and not width:
+            width, values = len(values), [name.strip() for name in values]
+        if values:
+            yield line, values + [""] * (width - len(values))
 
 
 def _as_shown(value: Any) -> str:

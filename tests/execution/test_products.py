@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from regft_core.models import products
+from regft_core.models import devices
 
 pytestmark = pytest.mark.skipif(
     not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")),
@@ -23,25 +23,25 @@ SIZES = st.integers(0, 40)
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """oneDNN on any processor, and for products of any size."""
-    monkeypatch.setattr(products, "_slow_with_mkl", lambda: True)
-    monkeypatch.setattr(products, "_FEWEST", 1)
-    monkeypatch.setenv(products.SWITCH, "1")
-    products.take_fast_products()
+    monkeypatch.setattr(devices, "_slow_with_mkl", lambda: True)
+    monkeypatch.setattr(devices, "_FEWEST", 1)
+    monkeypatch.setenv(devices.SWITCH, "1")
+    devices.take_fast_products()
     yield
-    products._registered.cache_clear()  # the kernels go with the object
+    devices._registered.cache_clear()  # the kernels go with the object
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each product was given to oneDNN."""
-    asked, product = [], products._product
+    asked, product = [], devices._product
 
     def counting(*matrices: Tensor | None) -> Tensor | None:
         result = product(*matrices)
         asked.append(result is not None)
         return result
 
-    monkeypatch.setattr(products, "_product", counting)
+    monkeypatch.setattr(devices, "_product", counting)
     return asked
 
 
@@ -95,11 +95,11 @@ def test_small_ones_and_a_switched_off_library_stay_with_torch(
     monkeypatch: pytest.MonkeyPatch, counted: list[bool]
 ) -> None:
     one, other = drawn(8, 8), drawn(8, 8, seed=1)
-    monkeypatch.setattr(products, "_FEWEST", 1000)
+    monkeypatch.setattr(devices, "_FEWEST", 1000)
     one @ other
-    monkeypatch.setattr(products, "_FEWEST", 1)
+    monkeypatch.setattr(devices, "_FEWEST", 1)
     with torch.backends.mkldnn.flags(enabled=False):
-        assert not products.fast_products()
+        assert not devices.fast_products()
         one @ other
     one @ other
     assert counted == [False, False, True]
@@ -113,12 +113,12 @@ def test_it_is_for_one_family_of_processors_and_processes_of_regft(
     monkeypatch: pytest.MonkeyPatch, maker: str, family: str, slow: bool
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(products.Path, "is_file", lambda _: True)
+    monkeypatch.setattr(devices.Path, "is_file", lambda _: True)
     facts = f"vendor_id\t: {maker}\ncpu family\t: {family}\n"
-    monkeypatch.setattr(products.Path, "read_text", lambda *_, **__: facts)
+    monkeypatch.setattr(devices.Path, "read_text", lambda *_, **__: facts)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    slow_here = products._slow_with_mkl.__wrapped__()
+    slow_here = devices._slow_with_mkl.__wrapped__()
     assert slow_here is slow
-    monkeypatch.setattr(products, "_slow_with_mkl", lambda: True)
-    monkeypatch.delenv(products.SWITCH, raising=False)
-    assert not products.fast_products()
+    monkeypatch.setattr(devices, "_slow_with_mkl", lambda: True)
+    monkeypatch.delenv(devices.SWITCH, raising=False)
+    assert not devices.fast_products()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.models import mixing
+from regft_core.models import weight_views
 from regft_core.models.weight_views import SpectralView, WeightMixing, coefficients, largest_singular_value
 
 
@@ -71,7 +71,7 @@ def written_out(found: WeightMixing, weight: Tensor) -> Tensor:
 def test_mix_and_gradients_have_the_bits_of_the_formula(
     form: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mixing, "ROWS_CHUNK", 100)  # several pieces of rows
+    monkeypatch.setattr(weight_views, "ROWS_CHUNK", 100)  # several pieces of rows
     found, weight, gradient = mix(form, shape)
     found.pretrained.requires_grad_(True)  # as under the released variant's clip norm
     found.a1.requires_grad_(True)

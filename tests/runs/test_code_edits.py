@@ -114,7 +114,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     # What merges, judges, draws and reads.
     ("training/merges/__init__.py", ".double()", ".float()", MEMBERS, set()),
     ("metrics/accuracy.py", "predicted == gold", "predicted != gold", {"soup"}, {"evaluate", "report"}),
-    ("evaluate/evaluated.py", "", "\nUSED = 1\n", {"soup"}, {"evaluate"}),
+    ("evaluate/evaluated.py", "", "\nUSED = 1\n", {"soup"}, {"evaluate", "report"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
     ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),
     ("kinds/_reading.py", "BINS = 10", "BINS = 5", set(), {"dataset", "subsample", "report"}),

@@ -317,7 +317,6 @@ def widened(batch: Batch, columns: int, padding_id: int) -> Batch:
         input_ids=pad(batch.input_ids, padding_id),
         attention_mask=pad(batch.attention_mask, 0),
         token_type_ids=None if batch.token_type_ids is None else pad(batch.token_type_ids, 0),
-        special_mask=pad(batch.special_mask, 1),
         segment=pad(batch.segment, -1),
         padded=None if columns else batch.padded,
     )

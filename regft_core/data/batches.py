@@ -36,13 +36,12 @@ class Batch:
     are always next to each other, so batches can be joined and cut between examples.
 
     ``labels`` are int64 classes or float32 targets; ``indices`` are positions in the encoded
-    set. On padding, ``attention_mask`` is 0, ``special_mask`` 1 and ``segment`` -1.
+    set. On padding, ``attention_mask`` is 0 and ``segment`` -1, as it is on tokens that the tokenizer added.
     """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     token_type_ids: torch.Tensor | None
-    special_mask: torch.Tensor
     segment: torch.Tensor
     labels: torch.Tensor
     indices: torch.Tensor
@@ -165,7 +164,6 @@ def collate(encoded: Encoded, indices: Sequence[int], padding: Padding, kind: st
         input_ids=padded(chosen, padding.pad_id),
         attention_mask=padded([[1] * length for length in lengths], 0),
         token_type_ids=padded(rows("token_type_ids"), padding.pad_token_type_id) if typed else None,
-        special_mask=padded(rows("special_mask"), 1),
         segment=padded(rows("segment"), -1),
         labels=find(kind).label_tensor([encoded.labels[index] for index in indices]),
         indices=torch.tensor(list(indices), dtype=torch.int64),

@@ -11,8 +11,7 @@ from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from regft_core.data.examples import Example
-from regft_core.data.prompts import Prompt, prompted
-from regft_core.data.windows import Reading, framed
+from regft_core.data.prompts import Prompt, Reading, framed, prompted
 from regft_core.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ V = TypeVar("V")
 #: Part of the key of tokens; raise it when their content changes.
 FORMAT = 1
 Rows = list[list[int]]
-Column = Literal["input_ids", "token_type_ids", "special_mask", "segment"]
+Column = Literal["input_ids", "token_type_ids", "segment"]
 #: Token ids of one tokenizer; about 150 MB.
 LIMIT_TOKENS = 2_000_000
 #: Bytes of vectors; about 160,000 rows of a base-size encoder.
@@ -35,7 +34,6 @@ class Tokens(TypedDict):
 
     input_ids: Rows
     token_type_ids: Rows | None
-    special_mask: Rows
     segment: Rows
     #: How many rows each example has, one after the other; None: one each.
     windows: list[int] | None
@@ -48,16 +46,14 @@ class Encoded:
     An example is one row, unless its texts are encoded separately (``rows_per_example`` 2: first the rows of
     ``text``, then those of ``text_pair``) or read in ``windows``, which says how many rows each of its texts has.
 
-    ``special_mask`` is 1 on tokens that the tokenizer added; ``segment`` is 0 on tokens of
-    ``text``, 1 on those of ``text_pair`` and -1 on added ones. ``token_type_ids`` is None for
-    models that take none.
+    ``segment`` is 0 on tokens of ``text``, 1 on those of ``text_pair`` and -1 on those that the tokenizer added.
+    ``token_type_ids`` is None for models that take none.
     """
 
     input_ids: Rows
     token_type_ids: Rows | None
     labels: list[int | float]
     ids: list[str]
-    special_mask: Rows
     segment: Rows
     rows_per_example: int = 1
     windows: list[tuple[int, ...]] | None = None
@@ -117,7 +113,7 @@ def encode(
     Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
     2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
-    ``reading``, an instruction stands before them, or long ones become several rows (``data/windows.py``).
+    ``reading``, an instruction stands before them, or long ones become several rows (the same file).
 
     Raises DataError for a single text where each text of a pair is a row of its own.
     """
@@ -153,7 +149,6 @@ def encode(
         token_type_ids=None if parts[0]["token_type_ids"] is None else joined("token_type_ids"),
         labels=labels,
         ids=ids,
-        special_mask=joined("special_mask"),
         segment=joined("segment"),
         rows_per_example=rows_per_example,
         windows=None if parts[0]["windows"] is None else counts,
@@ -190,7 +185,7 @@ def _tokenise(
     takes_types = _takes_types(tokenizer)
     if not examples:
         types: Rows | None = [] if takes_types else None
-        return Tokens(input_ids=[], token_type_ids=types, special_mask=[], segment=[], windows=None)
+        return Tokens(input_ids=[], token_type_ids=types, segment=[], windows=None)
     if prompt is not None:
         return prompted(examples, tokenizer, prompt.room(max_length), prompt)
     if reading is not None:
@@ -209,7 +204,6 @@ def _tokenise(
     return Tokens(
         input_ids=[list(row) for row in encoding["input_ids"]],
         token_type_ids=[list(row) for row in encoding["token_type_ids"]] if takes_types else None,
-        special_mask=[[int(part == -1) for part in row] for row in segment],
         segment=segment,
         windows=None,
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regft_core.data.examples import Example
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import UNKNOWN, Reading
 from regft_core.names import aligned
 from regft_core.schema.encoder import MOST_WINDOWS
 
@@ -22,8 +22,7 @@ from regft_core.schema.encoder import MOST_WINDOWS
 MOST_ROWS = 20_000
 #: A set of which more than this share is cut is worth a warning.
 WORTH_A_WARNING = 0.10
-#: Tokens for what is not in a vocabulary, and the share of them that is worth a warning.
-UNKNOWN = ("[UNK]", "<unk>")
+#: Share of tokens for what is not in the vocabulary that is worth a warning.
 WORTH_UNKNOWN = 0.03
 #: Lengths that are advised are multiples of this.
 STEP = 8

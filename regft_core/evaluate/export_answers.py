@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from regft_core.data.examples import Example
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.disk.files import atomic_directory
 from regft_core.disk.tensors import read_tensors, write_tensors
 from regft_core.errors import ExportMismatch, ModelError, StoreError, text_of

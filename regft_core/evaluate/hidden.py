@@ -148,7 +148,7 @@ def editable(encoded: Encoded) -> list[list[npt.NDArray[Any]]]:
     """Example -> for each of its rows ``[n]``, True on tokens of its texts. Raises Unfit for texts in windows."""
     if encoded.windows is not None:
         raise Unfit(BY_WINDOWS)
-    return [[np.asarray(row) == 0 for row in encoded.rows_of("special_mask", i)] for i in range(len(encoded))]
+    return [[np.asarray(row) >= 0 for row in encoded.rows_of("segment", i)] for i in range(len(encoded))]
 
 
 def with_replaced(encoded: Encoded, draw: Replacement) -> Encoded:

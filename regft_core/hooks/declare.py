@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from regft_core.data.batches import Batch
     from regft_core.data.examples import Example
-    from regft_core.data.prompts import Prompt
-    from regft_core.data.windows import Reading
+    from regft_core.data.prompts import Prompt, Reading
     from regft_core.models.sites import EmbeddingSite, LayerSite
     from regft_core.training.step import Step
     from regft_core.training.stream import FitData

@@ -290,7 +290,7 @@ class Tdt(Regulariser):
     def _with_masked_second_view(self, batch: Batch, height: int) -> Batch:
         """[MASK] in place of every token of the second view, ``height`` rows: its embedding output is the filler."""
         masked = batch.input_ids.clone()
-        inside = batch.special_mask[height : 2 * height] == 0
+        inside = batch.segment[height : 2 * height] >= 0
         masked[height : 2 * height].masked_fill_(inside, self.mask_token)
         return dataclasses.replace(batch, input_ids=masked)
 

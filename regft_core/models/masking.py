@@ -38,8 +38,8 @@ def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.
 
 
 def maskable(batch: Batch, keyword_segment: str | None) -> Tensor:
-    """Booleans ``[B, n]``: what the tokenizer did not add, padding and a task's keyword segment left out."""
-    allowed = (batch.special_mask == 0) & (batch.attention_mask == 1)
+    """Booleans ``[B, n]``: tokens of the texts, a task's keyword segment left out."""
+    allowed = batch.segment >= 0
     if keyword_segment is not None:
         allowed &= batch.segment != (0 if keyword_segment == "text" else 1)
     return allowed

@@ -172,7 +172,7 @@ class Context:
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
         """Tokenise as ``phase`` reads texts; the same texts of another run of this process are not tokenised again."""
         from regft_core.data.encode import encode
-        from regft_core.data.windows import Reading
+        from regft_core.data.prompts import Reading
 
         encoder = self.encoder_of(phase)
         return encode(

@@ -59,7 +59,7 @@ class FinishedModel:
     @cached_property
     def _setting(self) -> Setting:
         """The setting of the last phase, for rebuilding what its regularisers kept."""
-        from regft_core.data.windows import Reading
+        from regft_core.data.prompts import Reading
 
         context, task = self._context, self._context.task
         return Setting(

@@ -199,7 +199,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
 
     Raises RunFailed when a phase before it failed.
     """
-    from regft_core.data.windows import Reading
+    from regft_core.data.prompts import Reading
     from regft_core.evaluate.evaluated import positive_index
     from regft_core.runs.training_run import PhaseInputs
 

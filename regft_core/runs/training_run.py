@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
-    from regft_core.data.prompts import Prompt
-    from regft_core.data.windows import Reading
+    from regft_core.data.prompts import Prompt, Reading
     from regft_core.kinds.regression import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource

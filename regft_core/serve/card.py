@@ -15,8 +15,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from regft_core.data.lengths import share
+from regft_core.data.prompts import Reading
 from regft_core.data.splits import fold_line
-from regft_core.data.windows import Reading
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find

@@ -19,8 +19,7 @@ from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
-from regft_core.data.prompts import Prompt, prompted_lengths
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Prompt, Reading, prompted_lengths
 from regft_core.errors import ModelError
 from regft_core.evaluate.export_answers import Answers, load_answers
 from regft_core.evaluate.logits import over_sets, predict

@@ -92,7 +92,6 @@ ENCODED = Encoded(
     token_type_ids=[[0, 0, 0], [0, 0, 1, 1, 1]],
     labels=[1, 0],
     ids=["a", "b"],
-    special_mask=[[1, 0, 1], [1, 0, 0, 0, 1]],
     segment=[[-1, 0, -1], [-1, 0, 1, 1, -1]],
 )
 
@@ -101,7 +100,6 @@ def test_padding_on_the_right() -> None:
     batch = collate(ENCODED, [1, 0], Padding(9))
     assert batch.input_ids.tolist() == [[1, 6, 7, 8, 2], [1, 5, 2, 9, 9]]
     assert batch.attention_mask.tolist() == [[1] * 5, [1, 1, 1, 0, 0]]
-    assert batch.special_mask.tolist()[1] == [1, 0, 1, 1, 1]
     assert batch.segment.tolist()[1] == [-1, 0, -1, -1, -1]
     assert batch.labels.tolist() == [0, 1]
     assert batch.labels.dtype == torch.int64
@@ -116,13 +114,12 @@ def test_padding_on_the_left_with_its_own_token_type() -> None:
     assert batch.attention_mask.tolist()[0] == [0, 0, 1, 1, 1]
     assert batch.token_type_ids is not None
     assert batch.token_type_ids.tolist()[0] == [3, 3, 0, 0, 0]
-    assert batch.special_mask.tolist()[0] == [1, 1, 1, 0, 1]
     assert batch.segment.tolist()[0] == [-1, -1, -1, 0, -1]
     assert batch.labels.dtype == torch.float32
 
 
 def test_models_without_token_types_and_moves_between_devices() -> None:
-    bare = Encoded(ENCODED.input_ids, None, ENCODED.labels, ENCODED.ids, ENCODED.special_mask, ENCODED.segment)
+    bare = Encoded(ENCODED.input_ids, None, ENCODED.labels, ENCODED.ids, ENCODED.segment)
     batch = collate(bare, [0], Padding(9)).to("meta")
     assert batch.token_type_ids is None
     assert set(batch.model_inputs()) == {"input_ids", "attention_mask"}
@@ -136,7 +133,6 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
         ENCODED,
         input_ids=[[1, 5, 2], [1, 3, 3, 3, 3, 2], [1, 6, 7, 8, 2], [1, 4, 2]],
         token_type_ids=[[0] * 3, [0] * 6, [0] * 5, [0] * 3],
-        special_mask=[[1, 0, 1], [1, 0, 0, 0, 0, 1], [1, 0, 0, 0, 1], [1, 0, 1]],
         segment=[[-1, 0, -1], [-1, 1, 1, 1, 1, -1], [-1, 0, 0, 0, -1], [-1, 1, -1]],
         rows_per_example=2,
     )
@@ -147,7 +143,7 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
     assert rows == [[1, 6, 7, 8, 2], [1, 4, 2], [1, 5, 2], [1, 3, 3, 3, 3, 2]]
     assert (batch.attention_mask == (batch.input_ids != 9)).all()
     assert [max(row) for row in batch.segment.tolist()] == [0, 1, 0, 1]
-    assert (batch.special_mask[batch.attention_mask == 0] == 1).all()
+    assert (batch.segment[batch.attention_mask == 0] == -1).all()
     assert batch.labels.tolist() == [0, 1]
     assert batch.indices.tolist() == [1, 0]
     again = repeat_batch(batch, 3)
@@ -191,9 +187,7 @@ def test_every_family(architecture: str, tmp_path: Path) -> None:
         for row, (example, ids) in enumerate(zip(examples, encoded.input_ids, strict=True)):
             direct = tokenizer(example.text, example.text_pair, truncation="longest_first", max_length=24)
             assert ids == direct["input_ids"]
-            assert len(encoded.segment[row]) == len(encoded.special_mask[row]) == len(ids)
-            assert [s == -1 for s in encoded.segment[row]] == [m == 1 for m in encoded.special_mask[row]]
-            special = {token for token, mask in zip(ids, encoded.special_mask[row], strict=True) if mask}
+            special = {token for token, part in zip(ids, encoded.segment[row], strict=True) if part == -1}
             assert special <= set(tokenizer.all_special_ids)
             parts = {s for s in encoded.segment[row] if s >= 0}
             assert parts == ({0, 1} if example.text_pair else {0})
@@ -208,7 +202,7 @@ def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: s
     first = encode(SINGLES, tokenizer, 24)
     second = encode([Example(e.idx, str(e.text_pair), None, e.label) for e in PAIRS], tokenizer, 24)
     assert (found.rows_per_example, first.rows_per_example) == (2, 1)
-    for column in ("input_ids", "token_type_ids", "special_mask", "segment"):
+    for column in ("input_ids", "token_type_ids", "segment"):
         rows, *alone = (getattr(one, column) for one in (found, first, second))
         if rows is not None:
             other = [[1 if part == 0 and column == "segment" else part for part in row] for row in alone[1]]

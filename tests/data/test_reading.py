@@ -12,7 +12,7 @@ from regft_core.data.batches import Padding, collate
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, row_lengths
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.errors import DataError
 from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
@@ -55,15 +55,15 @@ def test_every_window_has_the_added_tokens_and_a_short_text_is_as_without_window
     given = texts("the film was good", LETTERS)
     plain = encode(given, tokenizer, 12)
     read = encode(given, tokenizer, 12, reading=Reading(windows=3, stride=3))
-    for column in ("input_ids", "token_type_ids", "special_mask", "segment"):
+    for column in ("input_ids", "token_type_ids", "segment"):
         assert read.rows_of(column, 0) == plain.rows_of(column, 0)
         assert read.rows_of(column, 1)[:1] == plain.rows_of(column, 1)
-    added = [token for token, special in zip(plain.input_ids[1], plain.special_mask[1], strict=True) if special]
-    rows = list(zip(read.rows_of("input_ids", 1), read.rows_of("special_mask", 1), strict=True))
+    added = [token for token, part in zip(plain.input_ids[1], plain.segment[1], strict=True) if part == -1]
+    rows = list(zip(read.rows_of("input_ids", 1), read.rows_of("segment", 1), strict=True))
     assert len(rows) == 3
-    for ids, special in rows:
+    for ids, parts in rows:
         assert len(ids) == 12
-        assert [token for token, own in zip(ids, special, strict=True) if own] == added
+        assert [token for token, own in zip(ids, parts, strict=True) if own == -1] == added
 
 
 def test_an_instruction_stands_in_every_row_and_is_nobodys_text() -> None:
@@ -71,9 +71,9 @@ def test_an_instruction_stands_in_every_row_and_is_nobodys_text() -> None:
     reading = Reading("good film : ", windows=2, stride=1)
     encoded = encode(texts("a b c d e f g"), tokenizer, 9, reading=reading)
     assert words(encoded, 0, tokenizer) == ["abcd", "defg"]
-    for ids, special in zip(encoded.rows_of("input_ids", 0), encoded.rows_of("special_mask", 0), strict=True):
+    for ids, special in zip(encoded.rows_of("input_ids", 0), encoded.rows_of("segment", 0), strict=True):
         assert tokenizer.convert_ids_to_tokens(ids[:4]) == ["[CLS]", "good", "film", "[UNK]"]
-        assert special == [1, 1, 1, 1, 0, 0, 0, 0, 1]
+        assert special == [-1, -1, -1, -1, 0, 0, 0, 0, -1]
     whole = encode(texts("a b c d e f g"), tokenizer, 32, reading=Reading("good film : "))
     assert whole.input_ids == encode(texts("good film : a b c d e f g"), tokenizer, 32).input_ids
     assert whole.windows is None

@@ -122,7 +122,7 @@ def test_exactly_the_share_of_the_tokens_is_masked_largest_first_and_no_added_to
     # Added tokens have the largest values, and are never masked.
     values = [[np.where(may, np.arange(len(may)), 1e9).astype(float) for may in rows] for rows in free]
     masked = without(encoded, values, 0.4, mask)
-    assert masked.special_mask == encoded.special_mask
+    assert masked.segment == encoded.segment
     for index, rows in enumerate(free):
         before, after = (np.concatenate(one.rows_of("input_ids", index)) for one in (encoded, masked))
         flat, places = np.concatenate(values[index]), np.flatnonzero(np.concatenate(rows))
@@ -182,7 +182,7 @@ def test_replacing_changes_tokens_of_the_texts_only(separately: bool) -> None:
     after = with_replaced(before, lambda ids, free: [np.full(len(own), 7) for own in ids])
     old, new = vars(before), vars(after)
     for row in range(len(before.input_ids)):
-        special = np.asarray(old["special_mask"][row]) == 1
+        special = np.asarray(old["segment"][row]) == -1
         assert np.array_equal(np.asarray(new["input_ids"][row])[special], np.asarray(old["input_ids"][row])[special])
         assert set(np.asarray(new["input_ids"][row])[~special].tolist()) == {7}
         assert new["segment"][row] == old["segment"][row]

@@ -17,7 +17,7 @@ from regft_core.contract.laws import counted_fits
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.evaluate.logits import predict
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.declare import Handed

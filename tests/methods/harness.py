@@ -15,8 +15,7 @@ from regft_core.contract import laws
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.data.prompts import Prompt
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Prompt, Reading
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, MainPass, Setting

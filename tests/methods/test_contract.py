@@ -18,7 +18,7 @@ import torch
 from pydantic import ValidationError
 
 from regft_core.contract import laws
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import implements

@@ -111,7 +111,7 @@ def test_nothing_of_a_cut_token_reaches_the_prediction(architecture: str, kind: 
     bench = still(architecture, kind=kind, ratio=0.5)
     step = bench.step()
     method = bench.method
-    inside = step.batch.special_mask == 0
+    inside = step.batch.segment >= 0
     cut = method.positions(step) & inside
     assert cut.any()
     other = step.batch.input_ids.clone()

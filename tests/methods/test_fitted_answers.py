@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.evaluate.logits import predict
 from regft_core.methods.constant_answer import best_constant
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range

@@ -71,7 +71,7 @@ def test_filled_input_differs_inside_the_masks_only(architecture: str) -> None:
     clean = step.batch.input_ids
     positions = masked == run.tokenizer.mask_token_id
     assert (positions.sum(1) == 1).all()  # a row of the harness has fewer than 30 maskable tokens
-    assert not positions[step.batch.special_mask == 1].any()
+    assert not positions[step.batch.segment == -1].any()
     assert torch.equal(masked[~positions], clean[~positions])
     assert torch.equal(filled[~positions], clean[~positions])
 

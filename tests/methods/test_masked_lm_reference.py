@@ -32,7 +32,7 @@ def masked_step(run: Bench) -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
 def test_only_what_the_tokenizer_did_not_add_is_masked(architecture: str, selection: str) -> None:
     run = bench({"mask_rate": 0.5, "selection": selection}, architecture=architecture, pair=True)
     batch, masked, places, _ = masked_step(run)
-    allowed = (batch.special_mask == 0) & (batch.attention_mask == 1)
+    allowed = (batch.segment >= 0) & (batch.attention_mask == 1)
     assert places.any()
     assert not places[~allowed].any()
     assert torch.equal(masked.input_ids[~places], batch.input_ids[~places])

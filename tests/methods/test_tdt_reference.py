@@ -208,7 +208,7 @@ def test_hard_mode_keeps_tokens_or_puts_the_embedding_of_mask_in_their_place(arc
     clean, distilled, negative = views
     gates = tdt.seen[0][0].detach()
     assert set(gates.unique().tolist()) == {0.0, 1.0}
-    inside = step.batch.special_mask == 0
+    inside = step.batch.segment >= 0
     chosen, dropped = inside & (gates == 1), inside & (gates == 0)
     assert torch.allclose(distilled[chosen], clean[chosen])
     assert torch.allclose(negative[dropped], clean[dropped])

@@ -135,7 +135,6 @@ def test_long_texts_are_cut_and_the_template_is_not() -> None:
     # Eleven tokens are left for texts; the longer one loses what is too much.
     assert tokens == ["[CLS]", *["good"] * 6, "?", "[MASK]", ",", *["bad"] * 5, "[SEP]"]
     assert rows["segment"][0] == [-1, *[0] * 6, -1, -1, -1, *[1] * 5, -1]
-    assert rows["special_mask"][0] == [int(part == -1) for part in rows["segment"][0]]
 
 
 def test_the_mask_token_in_a_text_is_refused() -> None:

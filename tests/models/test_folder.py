@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
 from regft_core.evaluate.logits import predict
 from regft_core.kinds import find

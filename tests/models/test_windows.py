@@ -9,7 +9,7 @@ from transformers import AutoModel
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
-from regft_core.data.windows import Reading
+from regft_core.data.prompts import Reading
 from regft_core.models.heads import pair_features
 from regft_core.models.sites import classify
 from regft_core.training.step import repeat_batch

@@ -49,7 +49,7 @@ def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> npt.NDArray[Any]:
         values = run.trained.confidence(embedding_output(run.trained.model, batch))
         if values is None:
             raise Unfit("no method here learns a confidence per token")
-        found.append(values[batch.special_mask == 0].cpu().numpy().astype(np.float64))
+        found.append(values[batch.segment >= 0].cpu().numpy().astype(np.float64))
     return np.concatenate(found)
 
 

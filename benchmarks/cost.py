@@ -82,10 +82,9 @@ def source_of(folder: Path) -> ModelSource:
 def tokens(rows: int, length: int) -> Encoded:
     draw = random.Random(0)
     ids = [[101, *(draw.randrange(1000, VOCABULARY) for _ in range(length - 2)), 102] for _ in range(rows)]
-    special = [[1, *([0] * (length - 2)), 1] for _ in range(rows)]
     segment = [[-1, *([0] * (length - 2)), -1] for _ in range(rows)]
     labels: list[int | float] = [i % 2 for i in range(rows)]
-    return Encoded(ids, [[0] * length for _ in range(rows)], labels, [str(i) for i in range(rows)], special, segment)
+    return Encoded(ids, [[0] * length for _ in range(rows)], labels, [str(i) for i in range(rows)], segment)
 
 
 class Tokenizer:

@@ -15,13 +15,13 @@ import hashlib
 import html
 import io
 import json
-import os
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,6 @@ def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
     if is_fetched(root, source, split):
         return False
     if isinstance(source, HubSource):
-        if shadow := shadow_problem(source.id, Path()):
-            raise DataError("dataset-shadowed", f"{where}: {shadow[0]}\n    -> {shadow[1]}")
         try:
             table, commit = download_split(source, split)
         except Exception as error:
@@ -118,21 +116,9 @@ def download_split(source: HubSource, split: str) -> tuple[Any, str]:
 
     # Asked first: without an answer ``datasets`` would take what it has cached, of whatever revision.
     commit = HfApi().dataset_info(source.id, revision=source.revision).sha or source.revision
-    return datasets.load_dataset(source.id, source.config, revision=commit, split=split), commit
-
-
-def shadow_problem(hub_id: str, folder: Path) -> tuple[str, str] | None:
-    """Return (message, hint) when the library that reads the hub would not look there for ``hub_id``.
-
-    ``datasets`` prefers a file or folder of that name where it runs, and takes a word without an
-    owner (csv, text) for one of its own readers, which collects files from there.
-    """
-    if "/" not in hub_id:
-        return f"'{hub_id}' names no owner", "give the whole id, owner/name, for instance nyu-mll/glue"
-    if os.path.lexists(folder / hub_id):
-        hint = f"rename or move '{hub_id}' ({(folder / hub_id).absolute()}), or read it with source: {{kind: files}}"
-        return f"the project has a folder or file '{hub_id}', which would be read in place of the hub", hint
-    return None
+    # It prefers a folder of that name where it runs.
+    with tempfile.TemporaryDirectory(prefix="regft-hub-") as empty, chdir(empty):
+        return datasets.load_dataset(source.id, source.config, revision=commit, split=split), commit
 
 
 def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str) -> RegftError:

@@ -125,10 +125,9 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     language_model, info = _masked_lm(source, config, architecture, "eager")
     embedding = model.get_input_embeddings()
-    head, prefixes = masked_lm_head_of(language_model, architecture, embedding)
-    missing = any(key.split(".")[0] in prefixes for key in info["missing_keys"])
-    tied = missing or getattr(config, "tie_word_embeddings", True)
-    if tied and not isinstance(head, _EmbeddingHead):
+    head = masked_lm_head_of(language_model, architecture)
+    missing = any(key.split(".")[0] in architecture.masked_lm_head for key in info["missing_keys"])
+    if missing or getattr(config, "tie_word_embeddings", True):
         language_model.get_output_embeddings().weight = embedding.weight
     if missing:
         draw_parameters([head], config, head_seed, keep=[embedding.weight])
@@ -139,7 +138,8 @@ def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, att
     """The family's masked LM and what loading it said. Raises ModelError where the family has none."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    if not architecture.masked_lm_head:
+    # DeBERTa has a second layout of its head, which multiplies by the embedding that it is handed.
+    if not architecture.masked_lm_head or not getattr(config, "legacy", True):
         message = f"model '{source.name}': {architecture.name} has no masked LM over its input positions"
         hint = "use an encoder-only model (bert, roberta, electra, deberta ...)"
         raise ModelError("encoder-does-not-fit", f"{message}\n    -> {hint}")
@@ -148,14 +148,10 @@ def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, att
     return _from_pretrained(auto, source, config, attention)
 
 
-def masked_lm_head_of(
-    language_model: Any, architecture: Architecture, embedding: nn.Module
-) -> tuple[nn.Module, tuple[str, ...]]:
-    """Return what follows the encoder in a masked LM, as one module, and the names of its parts there."""
-    if hasattr(language_model, "lm_predictions"):  # DeBERTa's layout that multiplies by the embedding it is handed
-        return _EmbeddingHead(language_model.lm_predictions, embedding), ("lm_predictions",)
+def masked_lm_head_of(language_model: Any, architecture: Architecture) -> nn.Module:
+    """Return what follows the encoder in a masked LM, as one module."""
     modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
-    return modules[0] if len(modules) == 1 else nn.Sequential(*modules), architecture.masked_lm_head
+    return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
 
 
 def _mask_classifier(
@@ -163,14 +159,12 @@ def _mask_classifier(
 ) -> MaskClassifier:
     """The masked LM as a classifier; parameters of its head that the checkpoint lacks are drawn and count as new."""
     language_model, info = _masked_lm(source, config, architecture, attention)
-    embedding = language_model.get_input_embeddings()
-    head, parts = masked_lm_head_of(language_model, architecture, embedding)
-    lacking = [part for part in parts if any(key.startswith(f"{part}.") for key in info["missing_keys"])]
+    head, parts = masked_lm_head_of(language_model, architecture), architecture.masked_lm_head
     # Parts of the head are all drawn where one of them is missing: half a head predicts nothing.
-    new = parts if lacking else ()
+    new = parts if any(key.split(".")[0] in parts for key in info["missing_keys"]) else ()
     _refuse_other_faults(new, architecture, source, info)
     if new:
-        draw_parameters([head], config, head_seed, keep=[embedding.weight])
+        draw_parameters([head], config, head_seed, keep=[language_model.get_input_embeddings().weight])
     model = MaskClassifier(language_model, head, pretrained=not new).eval()
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
     own = tuple(name for name, parameter in model.named_parameters() if id(parameter) not in encoder)
@@ -184,9 +178,7 @@ def empty_mask_classifier(config: Any, attention: str) -> MaskClassifier:
 
     with quiet(), torch.random.fork_rng(devices=[]):
         language_model = AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
-    architecture = architecture_of(config.model_type)
-    head, _ = masked_lm_head_of(language_model, architecture, language_model.get_input_embeddings())
-    return MaskClassifier(language_model, head)
+    return MaskClassifier(language_model, masked_lm_head_of(language_model, architecture_of(config.model_type)))
 
 
 def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:
@@ -223,17 +215,6 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bar:
             logging.enable_progress_bar()
-
-
-class _EmbeddingHead(nn.Module):
-    """A head whose forward takes the embedding module as its second argument."""
-
-    def __init__(self, head: nn.Module, embedding: nn.Module) -> None:
-        super().__init__()
-        self.head, self.embedding = head, embedding
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.head(hidden, self.embedding)
 
 
 def _config(source: ModelSource) -> Any:

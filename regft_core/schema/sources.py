@@ -47,8 +47,8 @@ class FileFormat(StrictModel):
 UNSAID = FileFormat()
 
 
-#: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
-HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
+#: Owner and name: ``datasets`` takes a word alone (csv, text) for a reader of its own. No part can be ``.`` or ``..``.
+HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
 
 
 #: Labels of each generator by class index; those without make regression targets.

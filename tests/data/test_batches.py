@@ -72,7 +72,7 @@ def test_the_short_batch_holds_the_longest_texts_and_comes_at_any_time() -> None
 
 def rows_of_lengths(lengths: list[int]) -> Encoded:
     rows = [[1] * length for length in lengths]
-    return Encoded(rows, None, [0] * len(rows), [str(i) for i in range(len(rows))], rows, rows)
+    return Encoded(rows, None, [0] * len(rows), [str(i) for i in range(len(rows))], rows)
 
 
 @given(many_lengths, st.integers(1, 200))

@@ -97,18 +97,19 @@ def test_the_call_pins_the_commit_and_never_trusts_code(monkeypatch: Any) -> Non
     assert seen == {"args": ("someone/reviews", "english"), "revision": COMMIT, "split": "train"}
 
 
-@pytest.mark.parametrize("hub_id", ["someone/reviews", "glue", "csv"])
-def test_a_folder_here_is_never_read_in_place_of_the_hub(
-    tmp_path: Path, monkeypatch: Any, declare: Any, hub_id: str
-) -> None:
-    # The real library, offline: it would read the folder, or (csv) collect files around here.
-    folder = tmp_path / hub_id
-    folder.mkdir(parents=True)
-    (folder / "train.csv").write_text("text,label\nfrom the folder,1\n")
+def test_a_folder_here_is_never_read_in_place_of_the_hub(tmp_path: Path, monkeypatch: Any) -> None:
+    import datasets
+    import huggingface_hub
+
+    (tmp_path / "someone/reviews").mkdir(parents=True)
+    (tmp_path / "someone/reviews/train.csv").write_text("text,label\nfrom the folder,1\n")
     monkeypatch.chdir(tmp_path)
-    source = SOURCE.model_copy(update={"id": hub_id, "config": None})
-    with raises_code(DataError, "dataset-shadowed", f"'{hub_id}'"):
-        read_split(tmp_path, "mine", source, "train", declare())
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, revision: SimpleNamespace(sha=COMMIT))
+    with pytest.raises(Exception, match="someone/reviews"):  # the real library, offline
+        fetched.download_split(SOURCE.model_copy(update={"config": None}), "train")
+    with pytest.raises(ValueError, match="id"):
+        HubSource(kind="hub", id="csv", revision=COMMIT)
 
 
 WRAPPED = ValueError("something went wrong")

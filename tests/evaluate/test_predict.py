@@ -31,7 +31,7 @@ def encoded():
     rows = [rng.integers(1, 50, size=length).tolist() for length in (5, 19, 3, 12, 5, 30, 7)]
     zeros = [[0] * len(row) for row in rows]
     ids = [f"r{i}" for i in range(len(rows))]
-    return Encoded(rows, zeros, [0] * len(rows), ids, zeros, zeros)
+    return Encoded(rows, zeros, [0] * len(rows), ids, zeros)
 
 
 def alone(model, encoded):
@@ -84,7 +84,7 @@ def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
     np.testing.assert_allclose(got, expected, atol=2e-6)
     assert sizes[0] == 7 * 30
     assert all(size <= 60 for size in sizes[2:])
-    long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90], [[0] * 90])
+    long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90])
     with raises_code(OutOfMemory, "out-of-memory", "one example of 90"):
         predict(model, long, batch_tokens=500, padding=Padding(0))
 

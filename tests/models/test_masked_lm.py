@@ -1,19 +1,13 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from regft_core.models.load import load_classifier, load_masked_lm_head
+from regft_core.models.load import load_masked_lm_head
 from regft_core.models.sites import classify
-from regft_core.models.source import resolve_model
-from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
-from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_config, tiny_tokenizer
+from tests.tiny import MASKED_LM_ARCHITECTURES
 
 #: Families whose masked LM has an output matrix of its own.
 UNTIED = ("eurobert",)
@@ -91,23 +85,3 @@ def test_a_head_that_the_checkpoint_lacks_is_drawn_from_its_seed(architecture, l
         assert not torch.equal(first, logits(4))
     assert torch.equal(torch.get_rng_state(), state), "the caller's generator moved"
     assert torch.equal(loaded.model.get_input_embeddings().weight, embedding)
-
-
-@pytest.mark.parametrize("architecture", ["deberta", "deberta-v2"])
-def test_debertas_newer_head_layout_works_as_well(architecture, tmp_path):
-    tokenizer = tiny_tokenizer(architecture)
-    config = tiny_config(architecture, tokenizer)
-    config.legacy = False
-    reference = AutoModelForMaskedLM.from_config(config).eval()
-    reference.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["legacy"] is False
-    source = resolve_model(EncoderConfig(name=str(tmp_path)), Path("."))
-    model = load_classifier(source, kind="classification", labels=("a", "b"), dropout=DropoutConfig(), head_seed=0)
-    head, pretrained = load_masked_lm_head(source, model)
-    assert pretrained
-    batch = tokenizer(["a good film"], return_tensors="pt")
-    with torch.no_grad():
-        _, hidden = classify(model, batch, need_hidden=True)
-        assert torch.allclose(head(hidden[0]), reference(**batch).logits[0], atol=1e-5)
-    assert any(parameter is model.get_input_embeddings().weight for parameter in head.parameters())

@@ -88,7 +88,6 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set, revision: 'to do'}", 1, "bad-revision"),
-    (TASK, "{kind: files}", "{kind: hub, id: data/opinions, revision: main}", 1, "dataset-shadowed"),
     (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentense}", 1, "invalid-value"),
     (TASK, "{kind: files}", "{kind: builtin, generator: cue_regression}", 1, "generator-kind"),
     (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentence, options: {agrement: 1}}", 1, "unknown-key"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.fetched import shadow_problem
 from regft_core.data.file_format import NAMED, WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet
 from regft_core.data.read_split import Declaration, missing_columns
@@ -43,8 +42,6 @@ def check_source(
     if isinstance(source, FilesSource):
         yield from _check_file(root, source, judged.declaration, document, columns, use)
     elif isinstance(source, HubSource):
-        if shadow := shadow_problem(source.id, root):
-            yield document.problem("dataset-shadowed", (*at, "id"), *shadow)
         if problem := revision_problem(source.revision):
             yield document.problem("bad-revision", (*at, "revision"), problem, "give the commit (40 hex digits)")
         if moves(source.revision):

@@ -78,8 +78,8 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
                     | {
                         "tested": [
                             {"over": test.over, "column": test.key, "word": test.word, "why": test.why}
-                            | {"printed": _three(test.printed), "ours": _three(test.gain.ours)}
-                            | {"seeds": test.gain.seeds, "detectable": _plain(test.gain.detectable)}
+                            | {"printed": _three(test.printed), "ours": _three(test.ours)}
+                            | {"seeds": test.seeds, "detectable": _plain(test.detectable)}
                             for test in verdict.tested
                         ]
                     }

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from regft_core.names import plural
 from regft_core.report.averages import more_rows_sentence
+from regft_core.report.claims import RULE
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
-from regft_core.report.published.words import RULE, in_terminal
+from regft_core.report.published_table import in_terminal
 from regft_core.report.values import Block, Decision, Report, smaller
 
 STYLES = {UP: "green", DOWN: "red"}

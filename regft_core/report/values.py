@@ -18,7 +18,7 @@ from regft_core.statistics.verdict import Sample, Verdict
 if TYPE_CHECKING:
     from regft_core.report.averages import AcrossTasks, Average, MoreRows
     from regft_core.report.evaluations import EvaluationSection
-    from regft_core.report.published.published_table import PublishedTable
+    from regft_core.report.published_table import PublishedTable
     from regft_core.report.sentences import Finding
     from regft_core.report.wrong_answers import SetAnswers
 

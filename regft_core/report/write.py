@@ -13,7 +13,7 @@ from regft_core.report.figures.block import answer_figures, figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
-from regft_core.report.published.published_table import published_tables
+from regft_core.report.published_table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
 from regft_core.report.scores import build_block
 from regft_core.report.sentences import findings

@@ -12,14 +12,14 @@ from markupsafe import Markup, escape
 
 from regft_core import metrics
 from regft_core.hooks.registry import discover
-from regft_core.report import facts, formatting, sentences
+from regft_core.names import plural
+from regft_core.report import claims, facts, formatting, published_table, sentences
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.facts import overrides
 from regft_core.report.figures.charts import named
 from regft_core.report.figures.evaluation_charts import numbers_over_sizes, plotted, scores_over_sizes
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
-from regft_core.report.published import words
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import Block, Comparison, Report, Row, by_size, smaller
 from regft_core.report.wrong_answers import MOST_LABELS
@@ -36,18 +36,20 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for module in (formatting, sentences, words):
-        environment.filters |= {name: value for name, value in vars(module).items() if isfunction(value)}
+    for module in (formatting, sentences, published_table, claims):
+        functions = [f for f in vars(module).values() if isfunction(f) and f.__module__ == module.__name__]
+        environment.filters |= {function.__name__: function for function in functions}
     environment.filters |= {
         "capitalise": lambda text: text[:1].upper() + text[1:],
         # The full value for sorting and for those who read the source; empty when there is none.
         "sort_value": lambda value: "" if value is None or value != value else repr(float(value)),
         "more_rows": more_rows_sentence,
+        "plural": plural,
     }
     environment.globals |= {
-        **{"grid": words.grid, "family": words.family, "rule": words.RULE},
+        **{"grid": published_table.grid, "family": claims.family, "rule": claims.RULE},
         "most_labels": MOST_LABELS,
-        **{"symbols": words.SYMBOLS, "other_mark": words.OTHER, "verdicts": verdict, "light": LIGHT},
+        **{"symbols": claims.SYMBOLS, "other_mark": published_table.OTHER, "verdicts": verdict, "light": LIGHT},
         "styles": {verdict.GAIN: "up", verdict.LOSS: "down", verdict.SAME: "none", verdict.NONE: "none"},
         "spread_of_words": " / ".join((verdict.GAIN, verdict.SAME, verdict.LOSS)),
         "factor": formatting.factor,

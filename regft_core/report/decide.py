@@ -15,7 +15,7 @@ import numpy as np
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report import sentences
-from regft_core.report.formatting import point_of, some
+from regft_core.report.formatting import listed, point_of
 from regft_core.report.values import Block, Choice, Comparison, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
@@ -97,7 +97,7 @@ def decide(
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     exported = pick.method not in without_export
     rivals = [c for c in choices if c is not pick and c.method not in constant]
-    left_text = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
+    left_text = f"Left out: {listed([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
     text = (
         *sentences.taken(block, choices, pick, usual, config, share),
         *sentences.weak(block, by_name[pick.method], by_name.get(baseline or ""), claims),
@@ -106,7 +106,7 @@ def decide(
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
         left_text if left_out else "No run failed.",
     )
-    return Decision(text, left_out, tuple(choices), pick, baseline, beating, (command,) * exported)
+    return Decision(text, left_out, tuple(choices), pick, baseline, beating, command * exported)
 
 
 def _pick(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regft_core.evaluate.analysis_result import Table
-from regft_core.report.formatting import some
+from regft_core.report.formatting import listed
 from regft_core.report.values import Block
 from regft_core.runs.records import Finding, FindingRecord
 from regft_core.statistics.bootstrap import seed_interval
@@ -205,4 +205,4 @@ def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:
             seeds = [run.seed for run in own if text in (*run.remarks, *_failed(run))]
             who = method if len(seeds) == len(own) else f"{method} (seeds {', '.join(map(str, seeds))})"
             about.setdefault(text, []).append(who)
-    return tuple(f"{some(who) if len(who) > 6 else ', '.join(who)}: {text}" for text, who in about.items())
+    return tuple(f"{listed(who) if len(who) > 6 else ', '.join(who)}: {text}" for text, who in about.items())

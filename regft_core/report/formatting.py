@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -129,11 +129,7 @@ def setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def listed(words: list[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else ""
-
-
-def some(words: list[str], most: int = 6) -> str:
-    """``listed``, cut after ``most`` words and counted."""
-    return listed(words) if len(words) <= most else f"{', '.join(words[:most])} and {len(words) - most} more"
+def listed(words: Sequence[str], most: int = 6) -> str:
+    """``a``, ``a and b``, ``a, b and c``; cut after ``most`` words and counted."""
+    shown, last = (words[:-1], words[-1:]) if len(words) <= most else (words[:most], [f"{len(words) - most} more"])
+    return " and ".join(filter(None, [", ".join(shown), *last]))

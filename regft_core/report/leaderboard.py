@@ -9,18 +9,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign, some
+from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign
 from regft_core.report.sentences import looked_at
 from regft_core.report.values import Block, Comparison, Report, Role, Row
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 
-#: A method this many times farther from the best than the median is does not stretch the scale.
-FAR = 3.0
 #: How a mark or a text is coloured.
 UP, DOWN = "up", "down"
 
@@ -75,10 +71,6 @@ class Board:
         """Place of ``value`` on the scale, from 0 to 1; what is beyond stands at the end."""
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
-    def beyond(self, value: float) -> int:
-        """-1 where ``value`` is left of the scale, 1 where it is right of it, else 0."""
-        return int(value > self.high) - int(value < self.low)
-
 
 def leaderboard(block: Block, reference: str | None = None) -> Board:
     """Sort and rank the methods of ``block``."""
@@ -88,7 +80,7 @@ def leaderboard(block: Block, reference: str | None = None) -> Board:
     means = [None if dev is None else round(dev.mean, 12) for _, dev in scores]
     lines = tuple(Line(None if dev is None else 1 + means.index(round(dev.mean, 12)), row, dev) for row, dev in scores)
     columns = tuple(_columns(block, [line.row for line in lines], reference))
-    low, high = _scale([line.dev for line in lines if line.dev is not None], down)
+    low, high = _scale([line.dev for line in lines if line.dev is not None and not line.row.constant])
     return Board(lines, columns, max(low, metric.range[0]), min(high, metric.range[1]))
 
 
@@ -159,12 +151,12 @@ def alerts(report: Report, block: Block) -> list[str]:
     collapsed = [(row, len(row.collapsed)) for row in block.rows if row.collapsed]
     if collapsed:
         shown = [f"{row.method} ({count} of {plural(len(row.runs), 'seed')})" for row, count in collapsed]
-        texts.append(f"Collapsed ({BELOW}): {some(shown)}.")
+        texts.append(f"Collapsed ({BELOW}): {listed(shown)}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
     low = {row.method: by for row in block.rows if (by := row.no_better(block.primary).get("dev"))}
     if low:
         shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
-        texts.append(f"{BELOW_MARK} {BELOW}: {some(shown)}.")
+        texts.append(f"{BELOW_MARK} {BELOW}: {listed(shown)}.")
     return [*texts, *report.cut_warnings[block.task], *looked_at([block])]
 
 
@@ -173,14 +165,8 @@ def legend() -> str:
     return "   ".join([*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"])
 
 
-def _scale(scores: Sequence[Estimate], down: float) -> tuple[float, float]:
-    """From the intervals of all methods but those that are far behind, which would squeeze the others."""
-    if not scores:
-        return 0.0, 1.0
-    behind = np.array([down * estimate.mean for estimate in scores])
-    behind = behind - behind.min()
-    near = behind <= FAR * max(float(np.median(behind)), 1e-12)
-    ends = [end for e, close in zip(scores, near, strict=True) if close for end in (e.interval or (e.mean,))]
-    low, high = min(ends), max(ends)
-    margin = 0.04 * (high - low) or 0.01 * (abs(high) or 1.0)
-    return low - margin, high + margin
+def _scale(scores: Sequence[Estimate]) -> tuple[float, float]:
+    """From the lowest to the highest end of the methods' intervals; a constant answer does not stretch it."""
+    ends = [end for score in scores for end in (score.interval or (score.mean,))] or [0.0, 1.0]
+    margin = 0.04 * (max(ends) - min(ends)) or 0.01 * (abs(ends[0]) or 1.0)
+    return min(ends) - margin, max(ends) + margin

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from regft_core import metrics
 from regft_core.names import aligned, duration
-from regft_core.report.formatting import number, point_of, some
+from regft_core.report.formatting import listed, number, point_of
 from regft_core.report.looks import Looks, digests
 from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.report.values import Block, Comparison
@@ -107,5 +107,5 @@ def table(needs: Sequence[Need], difference: float) -> str:
     if looked := [need for need in needs if need.looks and need.plan is not None]:
         lines.append(f"{len(looked)} of these pairs were looked at before, so the next look has a wider interval.")
     if unknown := [f"{n.comparison.method} - {n.comparison.other} on {n.block}" for n in needs if n.plan is None]:
-        lines.append(f"no spread seen yet for {some(unknown)}: finish at least 3 seeds of both methods (grid.seeds)")
+        lines.append(f"no spread seen yet for {listed(unknown)}: finish at least 3 seeds of both methods (grid.seeds)")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rich.text import Text
 
 from regft_core.report.claims import NOT_TESTED, SYMBOLS, ClaimVerdict, claim_in_words, claim_verdicts, family
-from regft_core.report.formatting import number, quantity, some
+from regft_core.report.formatting import listed, number, quantity
 from regft_core.report.paper import Mean, Paper, mean_of, rows_of
 from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig
@@ -192,6 +192,6 @@ def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
         line = Text(f"{SYMBOLS[verdict.word]} {verdict.word}: ", style=STYLES.get(verdict.word, "bold"))
         yield line.append(claim_in_words(verdict), style="default")
         if reasons := list(dict.fromkeys(test.why for test in verdict.tested if test.why)):
-            yield Text(f"    {NOT_TESTED}: {some(reasons, 3)}", style="dim")
+            yield Text(f"    {NOT_TESTED}: {listed(reasons, 3)}", style="dim")
     if table.claims:
         yield Text(family(table.claims, confidence), style="dim")

@@ -58,8 +58,6 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
         row = Row(
             **vars(cell),
             control_for=", ".join(controlled_methods(name, methods, names)) or None if name != reference else None,
-            differs_by=methods[name].differs_by,
-            zero=bool(methods[name].zero_for),
             scores={
                 place: {metric: _score(data, cell, place, metric, own) for metric, own in by_metric.items()}
                 for place, by_metric in arms.items()
@@ -199,7 +197,6 @@ def compared(
         looked = [_look(data, pair, looks, config) for pair in family]
         parts = max((shares(look.number) for look in looked if look is not None), default=1)
         for name, own in arms.items():
-            n = len(data.gold[name])
             samples = [own.sample(pair.method, pair.other) for pair in family]
             verdicts = judge(
                 samples,
@@ -218,9 +215,7 @@ def compared(
                     metric=metric,
                     estimate=estimate,
                     verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
-                    n_examples=n,
-                    identical=own.identical(pair.method, pair.other),
-                    examples=estimate.mean * n if described.counts_examples and estimate.n else None,
+                    n_examples=len(data.gold[name]),
                     compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
                     sample=sample,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regft_core.names import plural
-from regft_core.report.formatting import interval, listed, number, points, ratio, score, some
+from regft_core.report.formatting import interval, listed, number, points, ratio, score
 from regft_core.report.values import Block, Choice, Comparison, Row
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, SAME, USUAL_SPREAD, overall
@@ -74,15 +74,17 @@ def _sentence(c: Comparison) -> str:
     numbers = [points(c.estimate.mean, c.metric, signed=True)]
     numbers += [f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}"] if c.verdict.interval else []
     numbers += [plural(c.estimate.n, "seed"), *([looks(c)] if c.look else [])]
-    if c.verdict.word == SAME and not c.identical:
+    if c.verdict.word == SAME and not c.sample.identical:
         numbers.append(f"a true difference of {detectable(c)} is detected 80% of the time")
-    shown = c.verdict.why if c.estimate.n == 0 else detectable(c) if c.identical else ", ".join(numbers)
+    shown = c.verdict.why if c.estimate.n == 0 else detectable(c) if c.sample.identical else ", ".join(numbers)
     return f"{c.method} against {whose}{c.other}{differs}: {c.verdict.word} ({shown})."
 
 
 def detectable(c: Comparison) -> str:
     """The true difference that these seeds and rows detect 80% of the time, or why there is no such number."""
-    return f"identical answers to all {c.n_examples} rows" if c.identical else score(c.verdict.detectable, c.metric)
+    if c.sample.identical:
+        return f"identical answers to all {c.n_examples} rows"
+    return score(c.verdict.detectable, c.metric)
 
 
 def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison]) -> Iterator[str]:
@@ -149,7 +151,7 @@ def taken(
     mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
     yield f"On {block.title}, take {pick.method}: {mean}."
     bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
-    basis = f", by {some(list(config.decide_by))}" if config.decide_by not in (None, (), ("dev",)) else ""
+    basis = f", by {listed(list(config.decide_by))}" if config.decide_by not in (None, (), ("dev",)) else ""
     trained, lucky = " of the model of all rows" if share < 1 else "", ""
     if len(choices) > 1:
         best = number(100 * pick.belief.best, 0)
@@ -173,7 +175,7 @@ def taken(
         why = "is preferred (report.prefer)" if preferred else f"takes {_passes(pick)} against {ratio(leader.cost)}"
         yield f"{leader.method} has the best expected score, but {pick.method} {why} and loses {lost}."
     if pick.same:
-        yield f"The same runs as {pick.method}: {some(list(pick.same))}."
+        yield f"The same runs as {pick.method}: {listed(list(pick.same))}."
 
 
 def _passes(c: Choice) -> str:
@@ -225,7 +227,7 @@ def claimed(
         if first.look is not None and first.look.number > 1:
             level += f" and {first.look.number} looks"
         if beating:
-            yield f"{some(list(beating), 3)} {'beats' if len(beating) == 1 else 'beat'} {baseline}, {role} ({level})."
+            yield f"{listed(list(beating), 3)} {'beats' if len(beating) == 1 else 'beat'} {baseline}, {role} ({level})."
         else:
             basis = first.verdict.why if all(c.verdict.word == NONE for c in against) else level
             yield f"No method is shown to beat {baseline}, {role} ({basis})."
@@ -234,4 +236,4 @@ def claimed(
     if judged:
         winners = [name for name, word in judged.items() if word == GAIN]
         verb = "beat" if len(winners) > 1 else "beats"
-        yield f"Of {plural(len(judged), 'method')} with a control, {some(winners, 3) or 'none'} {verb} it."
+        yield f"Of {plural(len(judged), 'method')} with a control, {listed(winners, 3) or 'none'} {verb} it."

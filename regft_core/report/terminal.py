@@ -12,11 +12,9 @@ from regft_core.report.averages import more_rows_sentence
 from regft_core.report.claims import RULE
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
 from regft_core.report.published_table import in_terminal
-from regft_core.report.values import Block, Decision, Report, smaller
+from regft_core.report.values import Block, Report, smaller
 
 STYLES = {UP: "green", DOWN: "red"}
-#: A leaderboard of more lines has the decision below it once more.
-SCREEN = 20
 #: A head and a text for each line.
 TextColumn = tuple[str, list[Text]]
 
@@ -47,12 +45,6 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     yield from (text for table in report.published for text in in_terminal(table, report.confidence))
     if any(table.claims for table in report.published):
         yield Text(f"Verdicts on claims: {RULE}.", style="dim")
-    if any(len(block.rows) > SCREEN for block in largest):  # what stood above has left the screen
-        for found in (block.decision for block in largest if block.decision is not None):
-            yield Text(found.sentences[0], style="bold")
-            yield from _commands(found)
-    if report.mark:  # its first sentence, where the reading ends
-        yield Text(f"{report.mark.partition('. ')[0]}.", style="bold red")
 
 
 def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
@@ -64,15 +56,11 @@ def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
     yield Text(" ".join(decision.sentences[1:]))
     yield from (Text(text, style="yellow") for text in alerts(report, block))
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
-    yield from _commands(decision)
+    if decision.command:  # without wrapping: it is copied as it is
+        yield Text(f"$ {decision.command}", style="bold", no_wrap=True, overflow="ignore")
     yield Text(f"{block.title}: {block.primary}, mean over seeds [{report.confidence:.0%} interval]", style="bold")
     yield from _board(leaderboard(block, report.reference), width)
     yield Text(legend(), style="dim")
-
-
-def _commands(decision: Decision) -> Iterator[Text]:
-    """Without wrapping: a command is copied as it is."""
-    yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in decision.commands)
 
 
 def _board(board: Board, width: int) -> Iterator[Text]:

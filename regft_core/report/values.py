@@ -75,11 +75,8 @@ class Comparison(Pair):
     estimate: Estimate
     #: Its interval holds together with those of its family; that of ``estimate`` is pointwise and has no word.
     verdict: Verdict
-    #: Examples of the set, and whether both methods predict the same on all of them for every shared seed.
+    #: Examples of the set.
     n_examples: int
-    identical: bool
-    #: The difference in examples of the set, for accuracy.
-    examples: float | None
     #: Declared compute of the method relative to the other's.
     compute_ratio: float | None
     #: The looks so far, which the family's error is shared among; None for the one that was planned.
@@ -94,9 +91,6 @@ class Row(CellData):
 
     #: The method that this arm controls for, when that is part of the block.
     control_for: str | None
-    differs_by: str
-    #: Whether it is that method at strength 0.
-    zero: bool
     #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]
     cost: Cost
@@ -178,8 +172,8 @@ class Decision:
     baseline: str | None = None
     #: Methods whose verdict against it says so.
     beating: tuple[str, ...] = ()
-    #: What exports the pick.
-    commands: tuple[str, ...] = ()
+    #: What exports the pick; empty where nothing can.
+    command: str = ""
 
     def choice(self, method: str) -> Choice | None:
         """The choice that ``method`` is, or has the scores of."""

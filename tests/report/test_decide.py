@@ -123,8 +123,8 @@ def test_of_equal_scores_the_cheapest_is_taken_and_of_folds_the_model_of_all_row
     assert taken(choose(RIGHT, {"reference": 1.0, "dear": 4.0, "middle": 2.0, "cheap": 1.5})) == "cheap"
     dear = {"reference": 1.0, "cheap": 4.0, "middle": 3.0, "dear": 2.0}
     command = "regft export --method dear --task t --size 100"
-    assert choose(RIGHT, dear).commands == (f"{command} --seed 0",)
-    assert choose(RIGHT, dear, folded=True).commands == (f"{command} --refit",)
+    assert choose(RIGHT, dear).command == f"{command} --seed 0"
+    assert choose(RIGHT, dear, folded=True).command == f"{command} --refit"
 
 
 @pytest.mark.parametrize(("tolerance", "expected"), [(0.0, "dear"), (0.5, "dear"), (3.0, "cheap")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from regft_core.data import lengths
 from regft_core.data.checks import leak_warning
@@ -139,23 +139,20 @@ def _runs(block: BlockData) -> Iterator[str]:
         yield f"{listed(list(methods))} on {block.name} ran degraded: {next(iter(methods.values()))}"
     for cell in block.cells.values():
         for name in block.described.sets:
-            seeds = {run.seed: text for run in cell.runs if name in run.sets and (text := run.sets[name].warning)}
+            seeds = {str(run.seed): text for run in cell.runs if name in run.sets and (text := run.sets[name].warning)}
             if seeds:  # the text of the first of them: others may differ by their numbers
-                yield f"{cell.method} on {block.name}, set {name}, {_seeds(seeds)}: {next(iter(seeds.values()))}"
-
-
-def _seeds(seeds: Collection[int]) -> str:
-    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
+                where = f"{cell.method} on {block.name}, set {name}, seeds {listed(list(seeds))}"
+                yield f"{where}: {next(iter(seeds.values()))}"
 
 
 # -------------------------------------------------------------------------------------- environments
 
 
 def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str, ...]]:
-    """Return the marks of blocks whose runs come from several environments: name -> who ran where.
+    """Block -> who ran where, of blocks whose runs come from several environments.
 
-    A GPU and a CPU, or two thread counts, give other bits and another speed, and another encoder is another experiment:
-    differences would be of machines or checkpoints, not of methods. Mixed machines can be marked, mixed encoders not.
+    Runs of one comparison share their encoder and their environment, over all phases of training: a difference would be
+    of encoders or machines instead of methods. Mixed machines can be marked, mixed encoders not.
 
     Args:
         mixed: ``refuse`` or ``mark``, as ``report.mixed_environments`` says.
@@ -166,40 +163,31 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
     problems: list[Problem] = []
     marks: dict[str, tuple[str, ...]] = {}
     for block in blocks:
-        encoders: dict[str, list[str]] = {}
+        encoders, places = dict[str, list[str]](), dict[str, list[str]]()
         for cell in block.cells.values():
             encoders.setdefault(cell.finetune.model["sha256"][:12], []).append(cell.method)
-        by_encoder, by_place = (
-            [f"{name}: {listed(methods)}" for name, methods in of.items()] for of in (encoders, _places(block))
-        )
-        if len(by_encoder) > 1:
+            records = (*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ()))
+            for place in sorted({describe_environment(record.environment) for record in records}):
+                places.setdefault(place, []).append(cell.method)
+        if len(encoders) > 1:
             what = f"the methods of {block.name} started from {len(encoders)} different encoders"
             hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
-            text = "\n      ".join([what, *by_encoder])
+            text = "\n      ".join([what, *_methods(encoders)])
             problems.append(Problem("mixed-encoders", "params.yaml", 0, "model", text, hint))
-        if len(by_place) > 1:
-            marks[block.name] = tuple(by_place)
-        if len(by_place) > 1 and mixed == "refuse":
-            text = "\n      ".join([f"the runs of {block.name} come from {len(by_place)} environments", *by_place])
+        if len(places) > 1:
+            marks[block.name] = _methods(places)
+        if len(places) > 1 and mixed == "refuse":
+            what = f"the runs of {block.name} come from {len(places)} environments"
             hint = (
                 "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), or "
                 "set report.mixed_environments: mark"
             )
-            path = "report.mixed_environments"
+            text, path = "\n      ".join([what, *marks[block.name]]), "report.mixed_environments"
             problems.append(Problem("mixed-environments", "params.yaml", 0, path, text, hint))
     if problems:
         raise ConfigError(problems)
     return marks
 
 
-def _places(block: BlockData) -> dict[str, list[str]]:
-    """Environment -> methods that ran there, over all phases of training, with their seeds where only some did."""
-    places: dict[str, list[str]] = {}
-    for cell in block.cells.values():
-        seeds: dict[str, dict[int, None]] = {}
-        for record in (*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())):
-            seeds.setdefault(describe_environment(record.environment), {})[record.seed] = None
-        for place, at in sorted(seeds.items()):
-            who = cell.method if len(at) == len(cell.runs) else f"{cell.method} ({_seeds(at)})"
-            places.setdefault(place, []).append(who)
-    return places
+def _methods(groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    return tuple(f"{name}: {listed(methods)}" for name, methods in groups.items())

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from regft_core.grid.refit import judged_run, refit
 from regft_core.runs.opened_project import Job, open_project
-from regft_core.serve.export import check_repository, push
+from regft_core.serve.export import check_repository, push, write_submission
 from regft_core.serve.export import export as export_run
-from regft_core.serve.submission import write_submission
 
 from .common import METHOD, SEED, SIZE, TASK, argument, command, flag
 

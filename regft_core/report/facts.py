@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -105,35 +105,25 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 # --------------------------------------------------------------------------------------------- tuning
 
 
-@dataclass(frozen=True)
-class TunedArm:
-    """The trials of one arm in one block; of an arm that was not tuned there are no ``runs``."""
+class TunedArm(NamedTuple):
+    """The trials of one arm in one block; there are none of an arm that was not tuned.
+
+    Attributes:
+        trials: of every seed; ``failed``: of all seeds, those that have no score.
+        seconds: of the trials of one seed.
+        chosen: (settings in words, seeds that took them), the most frequent first.
+        shown: (k, expected best score of k trials) on the rows that chose, of 1, 2, 4, ... and all trials.
+    """
 
     block: str
     method: str
     metric: str
-    runs: Sequence[records.Tuned]
-
-    @property
-    def trials(self) -> int:
-        """Trials of every seed."""
-        return len(self.runs[0].trials) if self.runs else 0
-
-    @property
-    def failed(self) -> int:
-        """Trials of all seeds that have no score."""
-        return sum(trial.score is None for run in self.runs for trial in run.trials)
-
-    @property
-    def chosen(self) -> list[tuple[str, int]]:
-        """(settings in words, seeds that took them), the most frequent first."""
-        return Counter(described(run.values) for run in self.runs).most_common()
-
-    @property
-    def shown(self) -> list[tuple[int, float]]:
-        """(k, expected best score of k trials) without bias, on the rows that chose: of 1, 2, 4, ... and all trials."""
-        curve = best_of_k(self.runs, self.metric)
-        return [(k, value) for k, value in curve if k & (k - 1) == 0 or k == len(curve)]
+    trials: int = 0
+    failed: int = 0
+    selection: str = ""
+    seconds: float = 0.0
+    chosen: Sequence[tuple[str, int]] = ()
+    shown: Sequence[tuple[int, float]] = ()
 
 
 def tuned_arms(blocks: Sequence[BlockData]) -> tuple[TunedArm, ...]:
@@ -141,8 +131,18 @@ def tuned_arms(blocks: Sequence[BlockData]) -> tuple[TunedArm, ...]:
     arms: list[TunedArm] = []
     for block in blocks:
         tuned = {cell.method: [run.tuned for run in cell.finetune.runs if run.tuned] for cell in block.cells.values()}
-        if any(tuned.values()):
-            arms += [TunedArm(block.name, method, block.primary, runs) for method, runs in tuned.items()]
+        for method, runs in tuned.items() if any(tuned.values()) else ():
+            arm, curve = TunedArm(block.name, method, block.primary), best_of_k(runs, block.primary)
+            if runs:
+                arm = arm._replace(
+                    trials=len(runs[0].trials),
+                    failed=sum(trial.score is None for run in runs for trial in run.trials),
+                    selection=runs[0].selection,
+                    seconds=float(np.mean([run.seconds for run in runs])),
+                    chosen=Counter(described(run.values) for run in runs).most_common(),
+                    shown=[(k, value) for k, value in curve if k & (k - 1) == 0 or k == len(curve)],
+                )
+            arms.append(arm)
     return tuple(arms)
 
 

@@ -74,7 +74,7 @@ def truncation(blocks: Sequence[BlockData]) -> dict[str, list[str]]:
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:
     for block in dict.fromkeys(arm.block for arm in arms):
         own = [arm for arm in arms if arm.block == block]
-        if published := [arm.method for arm in own if arm.runs and arm.runs[0].selection == "dev_as_published"]:
+        if published := [arm.method for arm in own if arm.selection == "dev_as_published"]:
             yield (
                 f"{block}: hyper-parameters of {', '.join(published)} were chosen on the validation set that they are "
                 "also evaluated on (as published); their scores on it are optimistic"

@@ -1,18 +1,29 @@
-"""Export one fine-tuned run as an ordinary Hugging Face directory, or what it kept where there is no model."""
+"""Export one fine-tuned run as an ordinary Hugging Face directory, or what it kept where there is no model.
+
+Also its predictions for a benchmark's server, in the formats of GLUE and CLUE.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regft_core.data.batches import collate, padding_of
-from regft_core.errors import ModelError, RunFailed
+from regft_core.data.examples import Example
+from regft_core.data.prepare import declaration_of
+from regft_core.data.read_split import read_split
+from regft_core.disk.files import write_text
+from regft_core.errors import ConfigError, ModelError, Problem, RunFailed
 from regft_core.evaluate.export_answers import write_answers
 from regft_core.hooks import phase_entries
 from regft_core.hooks.base import implements
 from regft_core.hooks.phase_entries import answers_for_model
+from regft_core.kinds import find
+from regft_core.kinds._decision import decided
 from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
 from regft_core.models.onnx import require_onnx
 from regft_core.models.write_model import export_model
@@ -24,9 +35,14 @@ from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
 from regft_core.schema.sources import FilesSource
+from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.card import model_card, reported
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
 from regft_core.settings.project import Project
+from regft_core.settings.yaml_paths import task_file
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -176,6 +192,70 @@ def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
         return None
     words = tuple(context.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
     return ServedPrompt(template=prompt.template, tokens=words, demonstrations=trained.demonstration_sets)
+
+
+# ------------------------------------------------------------------------------------------- benchmark servers
+
+
+def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]]:
+    """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each.
+
+    Args:
+        out: folder, by default ``submissions/<method>-<task>-<size>-seed-<seed>``.
+
+    Raises:
+        ConfigError: the task declares no submission, or the run is not in the grid.
+        RunFailed: the run has no model.
+        DataError: a split cannot be read.
+    """
+    context, _ = finished_run(job)
+    wanted = context.task_config.submission
+    if wanted is None:
+        hint = "add for instance submission: {format: glue, files: {SST-2.tsv: test}}"
+        file = task_file(job.task)
+        raise ConfigError([Problem("no-submission", file, 0, "submission", "the task declares no submission", hint)])
+    name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
+    folder = out if out is not None else context.root / "submissions" / name
+    model = FinishedModel(context)
+    written = []
+    for file, split in wanted.files.items():
+        examples = unlabelled(context, split)
+        logits = decided(model.decision, model.answer(examples))
+        lines = submission_lines(wanted, examples, logits, context.task)
+        write_text(folder / file, "".join(f"{line}\n" for line in lines))
+        written.append((folder / file, len(examples)))
+    return written
+
+
+def unlabelled(context: Context, split: str) -> list[Example]:
+    """All rows of a split of the task's source, in its order; their labels are not read."""
+    task = context.task_config
+    declaration = replace(declaration_of(task), labelled=False)
+    return read_split(context.root, context.job.task, task.source, split, declaration).examples
+
+
+def submission_lines(
+    wanted: SubmissionConfig, examples: Sequence[Example], logits: npt.NDArray[Any], task: dict[str, Any]
+) -> list[str]:
+    """The lines of one file.
+
+    GLUE: a header, then the position of each row and its label's name (or value, within the task's range, to three
+    digits). CLUE: one JSON object for each row with its ``id`` and ``label``.
+
+    Args:
+        logits: ``[n, K]`` by which the model decides, in the order of the examples.
+        task: content of ``task.json``.
+    """
+    answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
+    if wanted.format == "glue":
+        return ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
+    rows = ({"id": _number(row.idx), "label": answer} for row, answer in zip(examples, answers, strict=True))
+    return [json.dumps(row, ensure_ascii=False) for row in rows]
+
+
+def _number(idx: str) -> int | str:
+    """An identifier as a number where it is one, as the benchmark's own files have it."""
+    return int(idx) if idx.isdecimal() else idx
 
 
 # ------------------------------------------------------------------------------------------- the Hugging Face hub

@@ -12,7 +12,7 @@ import yaml
 
 from regft_core.data.examples import Example
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
-from regft_core.serve.submission import submission_lines
+from regft_core.serve.export import submission_lines
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TASK = {"kind": "classification", "labels": ["bad", "good"]}

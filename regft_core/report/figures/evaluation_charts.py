@@ -1,41 +1,53 @@
-"""Figures of evaluations: their tables, and numbers over the training sizes."""
+"""Figures of evaluations: their tables, and scores and numbers over the training sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup, escape
 
 from regft_core.evaluate.analysis_result import RUN, Plot
-from regft_core.report.evaluations import EvaluationSection, ShownTable
+from regft_core.report.evaluations import Found, Place, ShownTable
 from regft_core.report.figures.charts import POINT, lines, named
 from regft_core.report.formatting import factor
-from regft_core.report.values import Block
+from regft_core.report.values import Block, Report, by_size
 
 #: Most panels of a figure with a panel per method.
 MOST_PANELS = 12
 
 
-def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], methods: Sequence[str]) -> str:
-    """Return the tables of one name (set -> one per method) as one figure; nothing when none says how it is drawn.
+def table_figures(section: str, found: Found, reference: str | None) -> dict[str, Markup]:
+    """Name of each table that says how it is drawn -> one figure of all sets and methods."""
+    present = {shown.method for tables in found.tables.values() for shown in tables}
+    methods, figures = named(found.block, reference, present), dict[str, Markup]()
+    for name in dict.fromkeys(name for _, name in found.tables):
+        key = f"{section}-{name}-{found.block.name}".replace(", ", "-").replace(" ", "-")
+        try:
+            svg = Markup(_drawn(key, f"{section}: {name} on {found.block.title}", name, found.tables, methods))
+        except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
+            svg = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
+        if svg:
+            figures[name] = svg
+    return figures
 
-    Args:
-        methods: those that are drawn where there are many.
-    """
-    shown = [(place, table, table.table.plot) for place, own in tables.items() for table in own if table.table.plot]
+
+def _drawn(
+    key: str, title: str, name: str, tables: Mapping[Place, Sequence[ShownTable]], methods: Sequence[str]
+) -> str:
+    own = [(place, shown) for (place, other), by_method in tables.items() if other == name for shown in by_method]
+    shown = [(place, table, plot) for place, table in own if (plot := table.table.plot) is not None]
     if not shown:
         return ""
-    plot = shown[0][2]
-    rows = [row for place, table, plot in shown for row in _points(place, table, plot)]
+    plot, rows = shown[0][2], [row for place, table, plot in shown for row in _points(place, table, plot)]
     points = pd.DataFrame(rows, columns=[*POINT, "baseline"], dtype=object)
-    baseline, drawn = plot.baseline or "", methods
     if plot.points:  # a panel per method, where panels name the points
         points = points.rename(columns={"panel": "method", "method": "panel"})
         if points["panel"].nunique() > MOST_PANELS:
             points = points[points["panel"].isin(methods)]
-        drawn = list(dict.fromkeys(points["method"]))
-    return lines(name, title, points, drawn, x=plot.x, y=plot.y, baseline=baseline, dots=plot.points)
+        methods = list(dict.fromkeys(points["method"]))
+    return lines(key, title, points, methods, x=plot.x, y=plot.y, baseline=plot.baseline or "", dots=plot.points)
 
 
 def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ...]]:
@@ -44,47 +56,54 @@ def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ..
         row = dict(zip(shown.table.columns, cells, strict=True))
         if row[plot.x] is not None and row[plot.y] is not None:
             set_name = "" if place == RUN or (plot.points and place == "dev") else place
-            panel = _label(set_name, *(str(row[column]) for column in plot.group))
+            panel = ", ".join(filter(None, [set_name, *(str(row[column]) for column in plot.group)])) or "all"
             baseline, bounds = row[plot.baseline] if plot.baseline else None, shown.bands.get(i, (None, None))
             yield (panel, shown.method, row[plot.x], row[plot.y], *bounds, baseline)
 
 
-def _label(*names: str) -> str:
-    return ", ".join(filter(None, names)) or "all"
+def over_sizes(report: Report) -> tuple[dict[str, Markup], dict[str, list[Markup]]]:
+    """Figures over the training rows of tasks with several sizes, a panel per set.
 
-
-def scores_over_sizes(task: str, blocks: Sequence[Block], reference: str | None) -> str:
-    """Primary metric over the training rows of a task's ``blocks``, a panel per set."""
-    primary = blocks[-1].primary
-    scale, points = factor(primary), []
-    for name in blocks[-1].sets:
-        for block, row in ((b, row) for b in blocks for row in b.rows if row.n_ok and name in row.scores):
-            score = row.scores[name][primary].estimate
-            bounds = (bound * scale for bound in score.interval) if score.interval else (None, None)
-            points.append((name, row.method, block.subsample.n, score.mean * scale, *bounds))
-    label = primary + (" × 100" if scale == 100 else "")
-    return _over_sizes(f"sizes-{task}", f"{primary} of {task} over the training rows", points, blocks, reference, label)
-
-
-def numbers_over_sizes(
-    section: EvaluationSection, task: str, blocks: Sequence[Block], reference: str | None
-) -> Iterator[str]:
-    """The same of the numbers that an evaluation asks to be drawn over sizes."""
-    by_block = {entry.block.name: entry for entry in section.found}
-    own = [(block.subsample.n, by_block[block.name]) for block in blocks if block.name in by_block]
-    for name in dict.fromkeys(name for _, entry in own for name in entry.over_sizes):
-        points = [
-            (task if place == RUN else f"{task}, {place}", method, n, number.mean, *(number.interval or (None, None)))
-            for n, entry in own
-            for (method, place, other), number in entry.numbers.items()
-            if other == name
+    Returns:
+        Task -> its primary metric; evaluation -> the numbers that it asks to be drawn.
+    """
+    scores: dict[str, Markup] = {}
+    numbers: dict[str, list[Markup]] = {section.name: [] for section in report.evaluations}
+    several = {task: blocks for task, blocks in by_size(report.blocks).items() if len(blocks) > 1}
+    for task, blocks in several.items():
+        primary, scale = blocks[-1].primary, factor(blocks[-1].primary)
+        estimates = [
+            (name, row.method, block.subsample.n, row.scores[name][primary].estimate)
+            for name in blocks[-1].sets
+            for block in blocks
+            for row in block.rows
+            if row.n_ok and name in row.scores
         ]
-        title = f"{name} of {section.name} on {task} over the training rows"
-        yield _over_sizes(f"sizes-{section.name}-{name}-{task}", title, points, blocks, reference, name)
+        points = [
+            (*place, scale * e.mean, *((scale * end for end in e.interval) if e.interval else (None, None)))
+            for *place, e in estimates
+        ]
+        label = primary + (" × 100" if scale == 100 else "")
+        if svg := _over_rows(f"sizes-{task}", f"{primary} of {task}", label, points, blocks[-1], report):
+            scores[task] = svg
+        for section in report.evaluations:
+            own = [(b.subsample.n, found) for b in blocks for found in section.found if found.block.name == b.name]
+            for name in dict.fromkeys(name for _, found in own for name in found.over_sizes):
+                points = [
+                    (task if place == RUN else f"{task}, {place}", method, n, of.mean, *(of.interval or (None, None)))
+                    for n, found in own
+                    for (method, place, other), of in found.numbers.items()
+                    if other == name
+                ]
+                key, title = f"sizes-{section.name}-{name}-{task}", f"{name} of {section.name} on {task}"
+                numbers[section.name].append(_over_rows(key, title, name, points, blocks[-1], report))
+    return scores, numbers
 
 
-def _over_sizes(
-    key: str, title: str, points: Iterable[tuple[Any, ...]], blocks: Sequence[Block], reference: str | None, y: str
-) -> str:
+def _over_rows(
+    key: str, title: str, y: str, points: Sequence[tuple[Any, ...]], largest: Block, report: Report
+) -> Markup:
     frame = pd.DataFrame(points, columns=list(POINT))
-    return lines(key, title, frame, named(blocks[-1], reference, frame["method"]), x="training rows", y=y, log=True)
+    methods = named(largest, report.reference, frame["method"])
+    title = f"{title} over the training rows"
+    return Markup(lines(key, title, frame, methods, x="training rows", y=y, log=True))

@@ -8,7 +8,7 @@ from inspect import isfunction
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from regft_core import metrics
 from regft_core.hooks.registry import discover
@@ -16,12 +16,11 @@ from regft_core.names import plural
 from regft_core.report import claims, facts, formatting, published_table, sentences
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.facts import overrides
-from regft_core.report.figures.charts import named
-from regft_core.report.figures.evaluation_charts import numbers_over_sizes, plotted, scores_over_sizes
+from regft_core.report.figures.evaluation_charts import over_sizes, table_figures
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.read_grid import Inputs
-from regft_core.report.values import Block, Comparison, Report, Row, by_size, smaller
+from regft_core.report.values import Block, Comparison, Report, Row, smaller
 from regft_core.report.wrong_answers import MOST_LABELS
 from regft_core.settings.provenance import settings
 from regft_core.statistics import verdict
@@ -73,6 +72,7 @@ def render(
     present = list(dict.fromkeys(row.method for _, row in rows))
     protocols = {task: training.model_dump(mode="json") for task, training in inputs.training.items()}
     shared: dict[str, Any] = next(iter(protocols.values()), {})
+    size_scores, size_numbers = over_sizes(report)
     on_tasks = {task: overrides(own, shared) for task, own in protocols.items()}
     return _environment().get_template("report.html.j2").render(
         report=report,
@@ -84,8 +84,9 @@ def render(
         },
         answered=any(report.answers.values()),
         origin=facts.origin(inputs.root),
-        evaluation_figures=_evaluation_figures(report),
-        size_figures=_size_figures(report),
+        table_figures=table_figures,
+        size_scores=size_scores,
+        size_numbers=size_numbers,
         methods={name: methods[name] for name in present},
         uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
         sources=[
@@ -135,40 +136,6 @@ def _pairs(row: Row) -> list[dict[str, Any]]:
         {"row": row, "role": role, "other": other, "by_set": by_set, "first": next(iter(by_set.values()))}
         for (role, other), by_set in groups.items()
     ]
-
-
-def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
-    """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
-    figures_by_place: dict[tuple[str, str], dict[str, Markup]] = {}
-    for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
-        block, figures_of_block = entry.block, figures_by_place.setdefault((section.name, entry.block.name), {})
-        present = {table.method for shown in entry.tables.values() for table in shown}
-        drawn = named(block, report.reference, present)
-        for name in dict.fromkeys(name for _, name in entry.tables):
-            tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
-            key = f"{section.name}-{name}-{block.name}".replace(", ", "-").replace(" ", "-")
-            try:
-                svg = Markup(plotted(key, f"{section.name}: {name} on {block.title}", tables, drawn))
-            except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
-                svg = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
-            if svg:
-                figures_of_block[name] = svg
-    return figures_by_place
-
-
-def _size_figures(report: Report) -> dict[str, dict[str, Any]]:
-    """``scores``: task -> figure; ``numbers``: evaluation -> figures. Both empty for a grid with one size per task."""
-    several = {task: blocks for task, blocks in by_size(report.blocks).items() if len(blocks) > 1}
-    scores = {task: scores_over_sizes(task, blocks, report.reference) for task, blocks in several.items()}
-    numbers = {
-        section.name: [
-            Markup(svg)
-            for task, blocks in several.items()
-            for svg in numbers_over_sizes(section, task, blocks, report.reference)
-        ]
-        for section in report.evaluations
-    }
-    return {"scores": {task: Markup(svg) for task, svg in scores.items() if svg}, "numbers": numbers}
 
 
 def _uses(rows: Sequence[Row]) -> dict[str, Any]:

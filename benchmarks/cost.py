@@ -34,9 +34,8 @@ from regft_core.hooks.registry import discover
 from regft_core.models.devices import free_memory
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.training_run import PhaseInputs, outcome_tensors, prepare, train
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method, Phase
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.training.loop import Loop
 
 ROOT = Path(__file__).resolve().parents[1]

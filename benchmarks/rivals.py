@@ -275,7 +275,7 @@ def main() -> None:
     options.encoder = None
     if options.folder is None:
         from regft_core.models.source import resolve_model
-        from regft_core.schema.encoder import EncoderConfig
+        from regft_core.schema.training import EncoderConfig
 
         options.folder = str(resolve_model(EncoderConfig(name="minilm"), ROOT).path)
     commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout

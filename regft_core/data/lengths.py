@@ -16,7 +16,7 @@ from typing import Any
 from regft_core.data.examples import Example
 from regft_core.data.prompts import UNKNOWN, Reading
 from regft_core.names import aligned
-from regft_core.schema.encoder import MOST_WINDOWS
+from regft_core.schema.training import MOST_WINDOWS
 
 #: Rows that are measured of a larger set, evenly spaced.
 MOST_ROWS = 20_000

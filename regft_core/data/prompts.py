@@ -20,8 +20,8 @@ from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
 from regft_core.names import listing
 from regft_core.rng import derive
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.tasks import MASK, PLACES
+from regft_core.schema.training import EncoderConfig
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded, Tokens

@@ -41,8 +41,8 @@ from regft_core.models.fetch import ALIASES
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
 from regft_core.runs.opened_project import open_project
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import ExecutionConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.settings.checks.method_errors import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.grid import Cell

@@ -24,9 +24,8 @@ from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import plural
 from regft_core.schema import Name, NameList, StrictModel
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.document import load_yaml
 from regft_core.settings.validate import validate
 

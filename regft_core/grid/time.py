@@ -33,9 +33,8 @@ from regft_core.hooks.registry import discover
 from regft_core.models.devices import cores
 from regft_core.models.source import encoder_present, encoder_weights, resolve_model
 from regft_core.names import duration, listing, plural
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import ExecutionConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project

@@ -23,10 +23,9 @@ from regft_core.hooks.refusals import (
 )
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import FINETUNE, Method, Phase
 from regft_core.schema.tasks import FoldsConfig, TaskConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 
 #: Spacing of representable numbers just below 1: a smaller change is rounded away.
 PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}

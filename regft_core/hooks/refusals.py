@@ -13,9 +13,9 @@ from regft_core.hooks.declare import is_last, takes_no_steps
 from regft_core.hooks.phase_entries import Entry, active, entries
 from regft_core.kinds import find
 from regft_core.names import suggestion
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method, Phase
 from regft_core.schema.tasks import TaskConfig
+from regft_core.schema.training import EncoderConfig
 
 #: Hooks that change the update of the weights beyond the gradient of the passes.
 UPDATES = (

@@ -29,7 +29,7 @@ from regft_core.models.checkpoint_files import (
     weight_files,
 )
 from regft_core.models.fetch import ALIASES, fetched_directory, hub_encoder, present_encoder
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 
 #: Weights in the layers of an encoder (embeddings take no matrix products), by the word for the size in its name.
 WEIGHTS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -230,35 +229,27 @@ def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
     ]
     runs = [(*place, run.seed, run.status, run.collapsed, run.key) for place, cell in cells for run in cell.runs]
     curves = [
-        (method, task, size, *point) for (task, size, method), cell in cells for point in thinned(cell.curves or ())
+        thinned(cell.curves or ()).assign(task=task, size=size, method=method) for (task, size, method), cell in cells
     ]
     place = ["task", "size", "method"]
     return {
         "scores": pd.DataFrame(scores, columns=[*place, "set", "metric", "seed", "value"]),
         "costs": pd.DataFrame(costs, columns=[*place, "seed", "quantity", "value"]),
         "runs": pd.DataFrame(runs, columns=[*place, "seed", "status", "collapsed", "key"]),
-        "curves": pd.DataFrame(curves, columns=["method", "task", "size", *CurvePoint._fields]),
+        "curves": pd.concat(curves)[["method", "task", "size", *CurvePoint._fields]],
     }
 
 
-def thinned(points: Sequence[CurvePoint], most: int = POINTS) -> list[CurvePoint]:
-    """Return ``points`` as they are, or at most ``most`` per (seed, phase), each the mean of a bin of steps.
-
-    A loss that was not finite stays missing only when its whole bin was.
-    """
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        finite = [value for value in values if value is not None and np.isfinite(value)]
-        return float(np.mean(finite)) if finite else None
-
-    found: list[CurvePoint] = []
-    for _, group in groupby(sorted(points, key=lambda p: p[:3]), lambda p: p[:2]):
-        run = list(group)
-        for part in np.array_split(np.arange(len(run)), most) if len(run) > most else ():
-            own = [run[i] for i in part]
-            found.append(CurvePoint(*own[-1][:3], *(mean([p[column] for p in own]) for column in (3, 4, 5))))
-        found += run if len(run) <= most else []
-    return found
+def thinned(points: Sequence[CurvePoint], most: int = POINTS) -> pd.DataFrame:
+    """The points of curves, of each seed and phase at most ``most``, each the finite mean of a bin of steps."""
+    frame = pd.DataFrame(points, columns=list(CurvePoint._fields))
+    values = list(CurvePoint._fields[3:])
+    frame[values] = frame[values].astype(float).where(np.isfinite)
+    run = ["seed", "phase"]
+    frame = frame.sort_values([*run, "step"], kind="stable")
+    runs = frame.groupby(run)["step"]
+    bins = frame.groupby([*run, runs.cumcount() * most // runs.transform("size").clip(lower=most)])
+    return bins[["step"]].last().join(bins[values].mean()).reset_index()[list(CurvePoint._fields)]
 
 
 class Results(pd.DataFrame):  # type: ignore[misc]

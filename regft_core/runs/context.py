@@ -32,10 +32,10 @@ from regft_core.runs.rows import (
 )
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase, optimiser_steps
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.params import TuningConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import store_path
 

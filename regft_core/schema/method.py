@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from regft_core.schema import NAME_PATTERN
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from regft_core.hooks.base import Regulariser

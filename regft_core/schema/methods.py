@@ -19,7 +19,7 @@ from regft_core.schema import (
     StrictModel,
     named_in,
 )
-from regft_core.schema.encoder import MethodModel, PhaseModel
+from regft_core.schema.training import MethodModel, PhaseModel
 
 #: The parts of a method's file that hold settings.
 SECTIONS = ("model", "regularisers", "training", "phases")

@@ -20,8 +20,7 @@ from regft_core.schema import (
     StrictModel,
     named_in,
 )
-from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 
 #: A version of regft.
 PATTERN = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$"

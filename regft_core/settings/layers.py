@@ -11,9 +11,8 @@ from typing import Any
 
 from regft_core.errors import Problem
 from regft_core.schema import Size
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import Params
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.document import Document, KeyPath, Place
 from regft_core.settings.validate import validate
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regft_core.models.source import encoder_weights
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method, Phase
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.controls import Control
 from regft_core.settings.document import Document

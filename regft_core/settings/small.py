@@ -16,8 +16,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import layers_of
 from regft_core.names import plural
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import Params
+from regft_core.schema.training import EncoderConfig
 from regft_core.settings.document import Document
 from regft_core.settings.preset import (
     FOLDER,

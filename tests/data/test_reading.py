@@ -14,7 +14,7 @@ from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, row_lengths
 from regft_core.data.prompts import Reading
 from regft_core.errors import DataError
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, EMBEDDERS, tiny_tokenizer
 

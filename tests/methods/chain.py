@@ -27,11 +27,10 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.rows import split_rows
 from regft_core.runs.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import FINETUNE, Method, Phase
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.params import Params
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import Document, load_yaml
 from regft_core.training.merges import mean

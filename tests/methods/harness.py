@@ -24,8 +24,7 @@ from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.rng import derive
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step

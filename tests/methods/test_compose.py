@@ -15,10 +15,10 @@ from regft_core.hooks.base import Cost, Declares, Description, Regulariser
 from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method, Phase, declared_cost
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.tasks import TaskConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
 from tests.methods.chain import method, phase

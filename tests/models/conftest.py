@@ -12,7 +12,7 @@ import pytest
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.tiny import tiny_model_dir
 
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)

@@ -16,7 +16,7 @@ from regft_core.models.heads import PooledClassifier
 from regft_core.models.load import load_masked_lm_head
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import encoder_problems
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import EMBEDDERS, tiny_model_dir
 

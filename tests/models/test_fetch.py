@@ -22,7 +22,7 @@ from regft_core.errors import ModelError, StoreError
 from regft_core.models import fetch as module
 from regft_core.models.fetch import ALIASES, converted_directory, fetch
 from regft_core.models.source import encoder_present, resolve_model
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import tiny_model_dir
 

@@ -18,7 +18,7 @@ from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import resolve_model
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, tiny_config, tiny_model_dir, tiny_tokenizer
 

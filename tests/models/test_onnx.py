@@ -18,7 +18,7 @@ from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, requ
 from regft_core.models.precision import Int8Linear, in_precision
 from regft_core.models.source import resolve_model
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.extras import needs
 from tests.methods.harness import MAKES

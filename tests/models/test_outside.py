@@ -14,7 +14,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.models.checkpoint_files import refuse_outside
 from regft_core.models.source import encoder_problems, resolve_model
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.serve.model import load_served
 from tests.errors import raises_code
 from tests.tiny import tiny_model_dir

@@ -12,7 +12,7 @@ from regft_core.models.heads import PooledClassifier, pair_features, pool
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from regft_core.models.write_model import export_model
 from regft_core.schema import DropoutConfig
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES
 

@@ -12,7 +12,7 @@ from regft_core.errors import InputChanged, ModelError
 from regft_core.models import source as module
 from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems, resolve_model
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import tiny_model_dir
 

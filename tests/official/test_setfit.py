@@ -17,7 +17,7 @@ from regft_core.errors import RegftError
 from regft_core.evaluate.logits import predict
 from regft_core.methods.linear_head import LinearHead
 from regft_core.models.source import resolve_model
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import EncoderConfig
 from tests.extras import needs
 from tests.methods.chain import Outcome, Runner, phase, train
 from tests.methods.harness import examples, source_of

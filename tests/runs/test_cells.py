@@ -18,8 +18,8 @@ from regft_core.runs.context import Context
 from regft_core.runs.environment import environment, set_up
 from regft_core.runs.phase import phase_record
 from regft_core.runs.training_run import make_deterministic
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import ExecutionConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.methods.chain import Runner, phase

@@ -12,8 +12,8 @@ from regft_core.errors import ConfigError, DataError
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import require_named_sets
 from regft_core.runs.opened_project import open_project
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import optimiser_steps
+from regft_core.schema.training import EncoderConfig
 from regft_core.settings import small
 from regft_core.settings.grid import Cell
 from regft_core.settings.run_config import lay_out_config, run_config

@@ -240,7 +240,7 @@ def epochs(cell: CellData, metric: str, rows: str) -> pd.DataFrame:
 
 def _losses(cell: CellData, phase: str) -> pd.DataFrame:
     points = thinned([point for point in cell.curves or () if point.phase == phase], CURVE_POINTS)
-    return by_run((point.seed, point.step, point.loss) for point in points)
+    return by_run(points[["seed", "step", "loss"]].itertuples(index=False))
 
 
 def by_run(points: Iterable[tuple[Any, float, float | None]]) -> pd.DataFrame:

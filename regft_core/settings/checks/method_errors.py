@@ -10,11 +10,10 @@ from pydantic import ValidationError
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import compose
 from regft_core.names import listing, suggestion
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method
 from regft_core.schema.params import Params, TuningConfig
 from regft_core.schema.tasks import TaskConfig
-from regft_core.schema.training import TrainingConfig
+from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.checks.params_errors import check_model
 from regft_core.settings.derived import regularisers_of

@@ -15,9 +15,9 @@ from regft_core.evaluate.analyses import find
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import listing, plural, suggestion
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part
 from regft_core.schema.tasks import TaskConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.settings.checks.source_errors import moves, revision_problem
 from regft_core.settings.document import Document, KeyPath, Place
 from regft_core.settings.papers.published import check_published

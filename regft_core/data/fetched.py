@@ -39,13 +39,18 @@ _ROWS, _SOURCE = "rows.parquet", "source.json"
 Fetched = HubSource | PackageSource
 #: Names of files -> bytes, to split -> table (pandas).
 Reader = Callable[[Mapping[str, bytes]], Mapping[str, Any]]
-#: Refusals of the hub by the client's error: code, message, hint.
+_UNREACHABLE = "hub-unreachable", "the hub cannot be reached", "run where it can (and HF_HUB_OFFLINE is not set)"
+#: The client's errors: code, message, hint.
 _REFUSALS = {
     "GatedRepoError": ("hub-access", "access is gated", "accept its terms on the hub and log in (hf auth login)"),
     "RepositoryNotFoundError": ("unknown-hub-id", "the hub has no such repository, or it is private", "check the id"),
     "DatasetNotFoundError": ("unknown-hub-id", "the hub has no such data set, or it is private", "check the id"),
     "RevisionNotFoundError": ("unknown-revision", "the hub has no such revision", "take one from its list of commits"),
+    **dict.fromkeys(("OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError"), _UNREACHABLE),
+    **dict.fromkeys(("ConnectionError", "TimeoutError", "ConnectTimeout", "ReadTimeout"), _UNREACHABLE),
 }
+#: How errors without a class of their own say that there is no way to the hub.
+_NO_WAY = r"(?i)couldn't reach|offline mode|connection error|name resolution"
 
 
 def split_folder(root: Path, source: Fetched, split: str) -> Path:
@@ -128,40 +133,23 @@ def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str
         where: heads the message.
         instead: what to do without the hub, as the end of a hint.
     """
-    lines = str(error).splitlines()
-    reason = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-    for name in (base.__name__ for base in type(error).__mro__):
-        if name in _REFUSALS:
-            code, message, hint = _REFUSALS[name]
-            return kind(code, f"{where}: {message}\n    -> {hint}, or {instead}")
-    chain = _causes(error)
-    full = (cause for cause in chain if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
-    if (cause := next(full, None)) is not None:
-        place = f" ({cause.filename})" if cause.filename else ""
-        hint = "free some space and run it again: what is complete stays"
-        return StoreError("disk-full", f"{where}: the disk is full{place}\n    -> {hint}")
-    if any(map(_is_unreachable, chain)):
-        hint = f"run where it can (and HF_HUB_OFFLINE is not set), or {instead}"
-        return kind("hub-unreachable", f"{where}: the Hugging Face hub cannot be reached ({reason})\n    -> {hint}")
-    hint = f"check id, revision and split, run it again (what is complete stays), or {instead}"
-    return kind("download-failed", f"{where}: cannot be downloaded ({reason})\n    -> {hint}")
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    """Return ``error`` and what caused it, the last first."""
-    chain, current = list[BaseException](), error
-    while current is not None and current not in chain:
-        chain.append(current)
-        current = current.__cause__ or current.__context__  # type: ignore[assignment]
-    return chain
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Return whether an error says that there was no way to the hub."""
-    names = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
-    words = r"(?i)couldn't reach|offline mode|connection error|name resolution"
-    unreachable = isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ in names
-    return unreachable or re.search(words, str(error)) is not None
+    chain, cause = list[BaseException](), error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
+    for one in chain:
+        if isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = f" ({one.filename})" if one.filename else ""
+            hint = "free some space and run it again: what is complete stays"
+            return StoreError("disk-full", f"{where}: the disk is full{place}\n    -> {hint}")
+    hint = "check id, revision and split, run it again (what is complete stays)"
+    names = (base.__name__ for one in chain for base in type(one).__mro__)
+    refusals = (_REFUSALS[name] for name in names if name in _REFUSALS)
+    code, message, hint = next(refusals, ("download-failed", "cannot be downloaded", hint))
+    if any(re.search(_NO_WAY, str(one)) for one in chain):
+        code, message, hint = _UNREACHABLE
+    reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    return kind(code, f"{where}: {message} ({reason})\n    -> {hint}, or {instead}")
 
 
 def download_archive(source: PackageSource, folder: Path, where: str) -> Path:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,12 @@ from regft_core.models.architectures import architecture_of
 from regft_core.models.heads import pair_features, pool
 from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites, takes_token_types
 
+if TYPE_CHECKING:
+    from regft_core.runs.finished_model import FinishedModel
+
+#: One array [n] for each row of an example; of every example.
+PerRow = Sequence["npt.NDArray[Any]"]
+PerToken = list[PerRow]
 #: ([rows, n, H], mask [rows, n], segment [rows, n], stack) -> what the encoder reads instead
 Replace = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 
@@ -124,13 +131,25 @@ def pooled(model: Any, states: States, pooling: str, rows_per_example: int) -> T
     return pair_features(vectors) if rows_per_example == 2 else vectors
 
 
-def per_example(values: Tensor, batch: Batch, into: list[list[Any]]) -> None:
-    """Put ``values`` [rows, n] at real positions into ``into``: example -> one array per row of tokens."""
-    per = batch.rows_per_example
-    plain, mask = values.detach().cpu().numpy(), batch.attention_mask.cpu().numpy().astype(bool)
-    for position, index in enumerate(batch.indices.tolist()):
-        rows: Sequence[int] = range(position * per, (position + 1) * per)
-        into[index] = [plain[row][mask[row]] for row in rows]
+def mask_token(trained: FinishedModel) -> int:
+    """The id of the mask token; raises Unfit where the tokenizer has none."""
+    if (mask := trained.tokenizer.mask_token_id) is None:
+        raise Unfit("the tokenizer has no mask token, so none was masked")
+    return int(mask)
+
+
+def token_confidence(trained: FinishedModel, encoded: Encoded) -> PerToken:
+    """The confidence of every token of every row of each example; raises Unfit where no method has learned one."""
+    found: PerToken = [[] for _ in range(len(encoded))]
+    for batch in trained.batches(encoded):
+        values = trained.confidence(embedding_output(trained.model, batch))
+        if values is None:
+            raise Unfit("no method here learns a confidence per token")
+        plain, mask = values.detach().cpu().numpy(), batch.attention_mask.cpu().numpy().astype(bool)
+        rows = (row[real] for row, real in zip(plain, mask, strict=True))
+        for index in batch.indices.tolist():
+            found[index] = list(islice(rows, sum(encoded.windows_of(index))))
+    return found
 
 
 # ------------------------------------------------------------------------------------------- other tokens
@@ -138,8 +157,6 @@ def per_example(values: Tensor, batch: Batch, into: list[list[Any]]) -> None:
 # Added tokens such as [CLS] always stay. An example is one row of tokens, or two where the texts of a pair are encoded
 # separately; both are edited.
 
-#: One array [n] for each row of an example.
-PerRow = Sequence["npt.NDArray[Any]"]
 #: (token ids, editable) of one example's rows -> its other token ids
 Replacement = Callable[[PerRow, PerRow], PerRow]
 

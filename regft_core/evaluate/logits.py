@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +17,12 @@ from regft_core.errors import ModelError, OutOfMemory
 from regft_core.evaluate.evaluated import require_finite
 from regft_core.kinds import find
 from regft_core.models.features import answers
-from regft_core.models.heads import answering_in_fp32, last_linear
+from regft_core.models.heads import answering_in_fp32, autocast, evaluating, last_linear
 from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
 
 if TYPE_CHECKING:
     from regft_core.models.features import Features
-
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def predict(
@@ -60,7 +58,7 @@ def predict(
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     values = not find(kind).has_labels and precision != "fp32"
     exact = answering_in_fp32(model) if values else contextlib.nullcontext()
-    with _evaluating(model), torch.inference_mode(), _autocast(device, precision), exact:
+    with evaluating(model), torch.inference_mode(), autocast(device, precision), exact:
         while done < len(order):
             indices = order[done : done + fitting(encoded, order[done], tokens)]
             batch = collate(encoded, indices, padding, kind).to(device)
@@ -111,21 +109,3 @@ def over_sets(
         return logits(encoded)
     total = sum(logits(appended(encoded, [tokens] * len(encoded))).astype(np.float64) for tokens in sets)
     return np.asarray(total / len(sets), dtype=np.float32)
-
-
-def _autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
-    if precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=_AUTOCAST[precision])
-
-
-@contextlib.contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Put ``model`` in evaluation mode; afterwards each submodule gets its own flag back, not the root's."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, flag in flags:
-            module.training = flag

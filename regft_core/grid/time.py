@@ -222,10 +222,10 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     """
     import torch
 
+    from regft_core.models.heads import DTYPES
     from regft_core.models.load import load_classifier
     from regft_core.models.sites import classify
     from regft_core.training.optim import build_optimizer, parameter_groups
-    from regft_core.training.step import DTYPES
 
     encoder = EncoderConfig.model_validate(request["encoder"])
     training = TrainingConfig.model_validate(request["training"])

@@ -243,7 +243,7 @@ class MaskTuning(Regulariser):
         return self.head(hidden[positions].float()).float()
 
     def _second_pass(self, step: Step, masked: Batch) -> Tensor:
-        from regft_core.training.step import autocast
+        from regft_core.models.heads import autocast
 
         key = ("dropout", self.trainee.phase, "mask_tuning.second", step.index, step.micro)
         torch.manual_seed(derive(self.trainee.seed, *key))

@@ -236,6 +236,28 @@ def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
     return found[-1]
 
 
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Mixed precision of the forward pass; weights stay fp32."""
+    if precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put ``model`` in evaluation mode; afterwards each submodule gets its own flag back, not the root's."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, flag in flags:
+            module.training = flag
+
+
 @contextlib.contextmanager
 def answering_in_fp32(model: Any) -> Iterator[None]:
     """Let the output layer compute in fp32 under autocast: bf16 keeps three digits, and fp16 ends at 65,504."""

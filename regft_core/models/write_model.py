@@ -19,7 +19,7 @@ from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.architectures import architecture_of
 from regft_core.models.export_record import Served, refuse_foreign, write_served
 from regft_core.models.exported_folder import CODE, logits_of_folder, write_classifier
-from regft_core.models.heads import MaskClassifier, PooledClassifier, last_linear, without_pooler
+from regft_core.models.heads import MaskClassifier, PooledClassifier, evaluating, last_linear, without_pooler
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.sites import classify, takes_token_types
@@ -33,15 +33,11 @@ def fold(model: Any) -> Any:
     ``model`` is left as it is. Raises ModelError when a method left parameters inside the model
     that the architecture does not have; such parameters would be lost without a word.
     """
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         state = {name: value for name, value in model.state_dict().items() if ".parametrizations." not in f".{name}"}
         for name, module in model.named_modules():
             for tensor in getattr(module, "parametrizations", {}) if parametrize.is_parametrized(module) else ():
                 state[f"{name}.{tensor}"] = getattr(module, tensor).detach()
-    finally:
-        model.train(training)
     plain = _empty_copy(model)
     wrong = plain.load_state_dict({name: value.to("cpu") for name, value in state.items()}, strict=False)
     if wrong.missing_keys or wrong.unexpected_keys:
@@ -156,13 +152,8 @@ def _written_tokenizer(tokenizer: Any, max_length: int | None, longest: int | No
 
 
 def _logits(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return classify(model, {name: value.to(model.device) for name, value in batch.items()})[0]
-    finally:
-        model.train(training)
+    with evaluating(model), torch.no_grad():
+        return classify(model, {name: value.to(model.device) for name, value in batch.items()})[0]
 
 
 def _check_logits(

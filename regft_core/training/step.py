@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,21 +15,13 @@ from torch import Tensor
 from regft_core.data.batches import Batch
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
+from regft_core.models.heads import DTYPES, autocast
 from regft_core.rng import derive
 from regft_core.training.trainee import Pass, Trainee
 
 if TYPE_CHECKING:
     from regft_core.hooks.base import Regulariser
     from regft_core.training.stream import BatchStream
-
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Mixed precision of the forward pass; weights stay fp32."""
-    if precision == "fp32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=DTYPES[precision])
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:

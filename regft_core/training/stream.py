@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +15,10 @@ from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
 from regft_core.hooks.declare import Setting
 from regft_core.models.features import answers
+from regft_core.models.heads import autocast, evaluating
 from regft_core.models.sites import classify
 from regft_core.rng import derive
-from regft_core.training.step import Step, autocast
+from regft_core.training.step import Step
 from regft_core.training.trainee import Trainee
 
 
@@ -143,7 +143,7 @@ class FitData:
     ) -> Iterator[tuple[Batch, Tensor]]:
         """The batches of ``sequential`` with their logits [B, K], as evaluation computes them."""
         for batch in self.sequential(batch_size, aside=aside):
-            with self._evaluating(precision):
+            with evaluating(self.trainee.model), torch.no_grad(), autocast(self.trainee.device, precision):
                 logits, _ = classify(self.trainee.model, batch.model_inputs(), padded=batch.padded)
             yield batch, logits
 
@@ -151,20 +151,9 @@ class FitData:
         """The batches of ``sequential``, what the linear of that name receives of them in fp32, and their logits."""
         answer = answers(self.trainee.model, linear, self.trainee.features)
         for batch in self.sequential(batch_size):
-            with self._evaluating("fp32"):
+            with evaluating(self.trainee.model), torch.no_grad():
                 received, logits = answer(batch)
             yield batch, received, logits
-
-    @contextmanager
-    def _evaluating(self, precision: str) -> Iterator[None]:
-        model = self.trainee.model
-        training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), autocast(self.trainee.device, precision):
-                yield
-        finally:
-            model.train(training)
 
     def step(self, batch: Batch, index: int) -> Step:
         """Passes and the task's own losses over ``batch``; ``index`` names the random draws (dropout)."""

@@ -160,7 +160,7 @@ def test_all_arms_read_texts_that_one_method_has_ordered(monkeypatch: pytest.Mon
     with pytest.raises(Unfit, match="no method here learns a confidence per token"):
         run(plain)
     monkeypatch.setattr(TinyModel, "predict", own)
-    with pytest.raises(Unfit, match="'vanilla' learns no confidence per token"):
+    with pytest.raises(Unfit, match="no method here learns a confidence per token"):
         run(tdt, confidence_of="vanilla")
     other: Any = TinyModel()
     other.said, other.encode = tdt.said, lambda given: tdt.encode(list(given)[::-1])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from regft_core.evaluate.analysis_result import Findings, Plot, Table, Unfit
+from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from regft_core.lazy import np
 from regft_core.schema import StrictModel
 
@@ -41,16 +41,12 @@ def run(run: EvaluatedRun) -> Findings:
 
 def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> npt.NDArray[Any]:
     """[tokens] confidence of all text tokens of a set; raises Unfit where no method has learned one."""
-    from regft_core.evaluate.hidden import embedding_output
+    from regft_core.evaluate.hidden import token_confidence
 
     encoded = run.trained.encode(judged.examples)
-    found = []
-    for batch in run.trained.batches(encoded):
-        values = run.trained.confidence(embedding_output(run.trained.model, batch))
-        if values is None:
-            raise Unfit("no method here learns a confidence per token")
-        found.append(values[batch.segment >= 0].cpu().numpy().astype(np.float64))
-    return np.concatenate(found)
+    rows = [row for of in token_confidence(run.trained, encoded) for row in of]
+    inside = [np.asarray(part) >= 0 for part in encoded.segment]
+    return np.concatenate([row[free].astype(np.float64) for row, free in zip(rows, inside, strict=True)])
 
 
 def histogram(values: npt.NDArray[Any], bins: int) -> Table:

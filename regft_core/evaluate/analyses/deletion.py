@@ -15,8 +15,7 @@ order is what both are to be compared with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -27,11 +26,9 @@ from regft_core.rng import derive
 from regft_core.schema import Name
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from regft_core.data.encode import Encoded
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
-    from regft_core.runs.finished_model import FinishedModel
+    from regft_core.evaluate.hidden import PerToken
 
 DESCRIPTION = "scores when the most or the least important tokens are masked (TDT, figure 6)"
 NEEDS_MODEL = True
@@ -39,8 +36,6 @@ SCORES = True
 METHOD = "confidence_of"
 
 _ORDERS = ("descending", "ascending", "random")
-#: Example -> for each of its rows of tokens ``[n]``.
-PerToken = Sequence[Sequence["npt.NDArray[Any]"]]
 
 
 class Config(SomeRows):
@@ -53,10 +48,10 @@ class Config(SomeRows):
 
 
 def run(run: EvaluatedRun) -> Findings:
+    from regft_core.evaluate.hidden import mask_token
+
     options, primary = run.options, run.task["primary"]
-    mask = run.trained.tokenizer.mask_token_id
-    if mask is None:
-        raise Unfit("the tokenizer has no mask token, so none was masked")
+    mask = mask_token(run.trained)
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
     by = ""
@@ -85,32 +80,16 @@ def run(run: EvaluatedRun) -> Findings:
 
 def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[str, PerToken]:
     """Return the name of an order of tokens and its value for every token; Unfit where there is none."""
+    from regft_core.evaluate.hidden import token_confidence
+
     method = run.options.confidence_of
     if method is None:
-        if (own := learned(run.trained, encoded)) is None:
-            raise Unfit("no method here learns a confidence per token; name one that does: confidence_of: tdt")
-        return "the confidence that the method has learned", own
+        return "the confidence that the method has learned", token_confidence(run.trained, encoded)
     other = run.model_of(method)
     theirs = other.encode(part.examples)
     if theirs.input_ids != encoded.input_ids:
         raise Unfit(f"'{method}' reads other tokens than this run, so its confidence orders none of them")
-    found = learned(other, theirs)
-    if found is None:
-        raise Unfit(f"'{method}' learns no confidence per token")
-    return f"the confidence that '{method}' has learned", found
-
-
-def learned(trained: FinishedModel, encoded: Encoded) -> PerToken | None:
-    """The confidence of every token of every row; None where no method has learned one."""
-    from regft_core.evaluate.hidden import embedding_output, per_example
-
-    found: list[list[Any]] = [[] for _ in range(len(encoded))]
-    for batch in trained.batches(encoded):
-        values = trained.confidence(embedding_output(trained.model, batch))
-        if values is None:
-            return None
-        per_example(values, batch, found)
-    return found
+    return f"the confidence that '{method}' has learned", token_confidence(other, theirs)
 
 
 def without(encoded: Encoded, order: PerToken, share: float, mask: int) -> Encoded:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, bounds
 from regft_core.lazy import np
 from regft_core.rng import derive
 
@@ -39,10 +39,10 @@ class Config(SomeRows):
 
 
 def run(run: EvaluatedRun) -> Findings:
+    from regft_core.evaluate.hidden import mask_token
+
     options, primary = run.options, run.task["primary"]
-    mask = run.trained.tokenizer.mask_token_id
-    if mask is None:
-        raise Unfit("the tokenizer has no mask token, so none was masked")
+    mask = mask_token(run.trained)
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
     for part in run.parts:

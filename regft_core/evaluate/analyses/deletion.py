@@ -59,8 +59,9 @@ def run(run: EvaluatedRun) -> Findings:
         encoded = run.trained.encode(part.examples)
         by, scores = order_of(run, part, encoded)
         drawn = np.random.default_rng(derive(run.seed, "deletion.random", part.name))
-        chance = [[drawn.random(len(row)) for row in rows] for rows in scores]
-        of = {"descending": scores, "ascending": [[-row for row in rows] for rows in scores], "random": chance}
+        chance: PerToken = [[drawn.random(len(row)) for row in rows] for rows in scores]
+        turned: PerToken = [[-row for row in rows] for rows in scores]
+        of = dict(zip(_ORDERS, (scores, turned, chance), strict=True))
         found = {(order, 0.0): run.score(part) for order in _ORDERS}
         for order in _ORDERS:
             for share in sorted(set(options.shares)):

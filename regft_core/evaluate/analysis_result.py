@@ -89,12 +89,8 @@ class Table:
         for column, allowed in wanted:
             if column is not None and column not in allowed:
                 raise ValueError(f"'{column}' is not one of the columns {list(allowed)}")
-        if not 0 <= self.keys < len(self.columns):
-            raise ValueError(f"keys is {self.keys}, of {len(self.columns)} columns")
-        if self.weight is not None and not self.keys:
-            raise ValueError("a weight is of the mean over seeds, which needs keys")
-        if plot is not None and not plot.points and not self.keys:
-            raise ValueError("lines are means over seeds, which need keys")
+        if not self.keys and (self.weight is not None or (plot is not None and not plot.points)):
+            raise ValueError("weights and lines are of means over seeds, which need keys")
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row has not {len(self.columns)} cells, one for each column")
         if self.keys and len({row[: self.keys] for row in self.rows}) < len(self.rows):

@@ -20,8 +20,8 @@ Decisions:
   both are folded into the weights: the exported model is plain. Standardised one by one, features that hardly vary
   would get weights from which fine-tuning diverges.
 - a class without a row is never predicted; the row of a class that has no other is in every fit. Both are marked.
-- ``decision: metric`` fits offsets of the logits (``training/offsets.py``). They are stored beside the weights, so
-  probabilities stay as they are, and count where no step follows.
+- ``decision: metric`` fits offsets of the logits (``training/linear_solution.py``). They are stored beside the weights,
+  so probabilities stay as they are, and count where no step follows.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
 - ``labels: permuted`` (a control) fits the head to the rows' labels in random order.
@@ -146,7 +146,7 @@ class LinearHead(Regulariser):
         self.diagnostics.log("linear_head.strength", 0, solution.strength)
 
     def decision(self) -> Decision | None:
-        from regft_core.training.offsets import decision_of
+        from regft_core.training.linear_solution import decision_of
 
         return decision_of(self.setting, self._left_out, self._labels)
 

@@ -13,7 +13,7 @@ Decisions:
   rows, as in ``tfidf_logistic``.
 - ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
 - where the metric is F1 or Matthews, the average's answers to rows that members had not seen fit offsets of its logits
-  (``training/offsets.py``), as those of a solved head do.
+  (``training/linear_solution.py``), as those of a solved head do.
 - words are read from the whole text; the encoder reads ``model.max_length`` tokens.
 """
 
@@ -158,7 +158,7 @@ class Stacking(Regulariser):
         return list(self._notes)
 
     def decision(self) -> Decision | None:
-        from regft_core.training.offsets import decision_of
+        from regft_core.training.linear_solution import decision_of
 
         return decision_of(self.setting, self._left_out, self._labels)
 

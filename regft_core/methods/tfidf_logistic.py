@@ -11,7 +11,7 @@ Decisions:
 - terms and document frequencies are those of all training rows, also within the folds: they know no labels.
 - languages without spaces need ``characters``; a run of letters is one word.
 - a class without a row is never predicted; the row of a class that has no other is in every fit. Both are marked.
-- ``decision: metric`` fits offsets of the logits (``training/offsets.py``); probabilities stay as they are.
+- ``decision: metric`` fits offsets of the logits (``training/linear_solution.py``); probabilities stay as they are.
 - where an example has several labels, one regression separates each label from the rest.
 - answers are log-probabilities; of several labels the log odds of each.
 """
@@ -110,7 +110,7 @@ class TfidfLogistic(Regulariser):
         return list(self._model.notes)
 
     def decision(self) -> Decision | None:
-        from regft_core.training.offsets import decision_of
+        from regft_core.training.linear_solution import decision_of
 
         return decision_of(self.setting, self._model.left_out, self._labels)
 

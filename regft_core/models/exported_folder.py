@@ -92,20 +92,9 @@ def load_classifier(directory: Path) -> Any:
         ModelError: a file is missing or damaged (``cannot-load``); the weights do not have all that the configuration
             names (``weights-missing``), or have more (``weights-do-not-fit``).
     """
-    from transformers import AutoModelForSequenceClassification
-
     try:
         with quiet():
-            config = _read_config(directory)
-            auto: Any = RegftClassifier if isinstance(config, RegftConfig) else AutoModelForSequenceClassification
-            model, info = auto.from_pretrained(
-                directory,
-                config=config,
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-                dtype=torch.float32,
-            )
+            model, info = _read(directory)
     except ModelError:
         raise
     except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
@@ -119,7 +108,19 @@ def load_classifier(directory: Path) -> Any:
         message = f"{directory}: config.json does not use {', '.join(unused[:3])}, one of {len(unused)} such weights"
         hint = "put config.json and weights of one model there, or export it again"
         raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
-    return _as_trained(model.eval()) if isinstance(model, RegftClassifier) else model.eval()
+    return _as_trained(model) if isinstance(model, RegftClassifier) else model
+
+
+def _read(directory: Path, **attention: str) -> tuple[Any, dict[str, Any]]:
+    """The model of a folder in evaluation mode, and what loading it said; raises what transformers raises."""
+    from transformers import AutoModelForSequenceClassification
+
+    config = _read_config(directory)
+    own = isinstance(config, RegftConfig)
+    auto: Any = RegftClassifier if own else AutoModelForSequenceClassification
+    options = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
+    model, info = auto.from_pretrained(directory, config=config, **options, **({} if own else attention))
+    return model.eval(), info
 
 
 def _as_trained(model: RegftClassifier) -> Any:
@@ -155,18 +156,13 @@ def logits_of_folder(directory: Path, batch: Mapping[str, Tensor], model: Any) -
         batch: rows 2i and 2i + 1 are the texts of pair i where they are encoded separately.
         model: on whose device, and with whose attention.
     """
-    from transformers import AutoModelForSequenceClassification
-
-    config = _read_config(directory)
-    own = isinstance(config, RegftConfig)
-    auto = RegftClassifier if own else AutoModelForSequenceClassification
-    attention = {} if own else {"attn_implementation": model.config._attn_implementation}
-    loaded = auto.from_pretrained(directory, config=config, local_files_only=True, use_safetensors=True, **attention)
-    loaded = loaded.eval().to(model.device)
+    loaded, _ = _read(directory, attn_implementation=model.config._attn_implementation)
+    loaded = loaded.to(model.device)
     inputs = {name: value.to(model.device) for name, value in batch.items()}
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
     with torch.no_grad():
+        own = isinstance(loaded, RegftClassifier)
         logits: Tensor = loaded.logits(**inputs) if own else loaded(**inputs).logits
     return logits.view(len(logits), -1)
 

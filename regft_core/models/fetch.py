@@ -29,6 +29,7 @@ from regft_core.data.fetched import hub_error, pip_download
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, explained, write_json
 from regft_core.errors import ModelError
+from regft_core.models.checkpoint_files import weight_files
 
 
 @dataclass(frozen=True)
@@ -237,11 +238,10 @@ def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
 
 def _has_safetensors(path: Path) -> bool:
     """Whether the weights are there, with every shard that an index names."""
-    index = path / "model.safetensors.index.json"
-    if not index.is_file():
-        return (path / "model.safetensors").is_file()
-    shards = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-    return bool(shards) and all((path / shard).is_file() for shard in shards)
+    try:
+        return bool(weight_files(path, path.name))
+    except ModelError:
+        return False
 
 
 def snapshot(name: str, revision: str, patterns: Sequence[str]) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 from regft_core import metrics
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
-from regft_core.training.linear_solution import classify_words, regress_words, ridge, spanned
+from regft_core.training.linear_solution import classify_words, fit_decision, regress_words, ridge, spanned
 from regft_core.training.logistic import (
     FOLDS,
     Array,
@@ -30,7 +30,6 @@ from regft_core.training.logistic import (
     log_probabilities,
     solve,
 )
-from regft_core.training.offsets import fit_decision
 
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3

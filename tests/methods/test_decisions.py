@@ -19,9 +19,8 @@ from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
-from regft_core.training.linear_solution import classify_linearly
+from regft_core.training.linear_solution import classify_linearly, fit_decision
 from regft_core.training.logistic import Rows
-from regft_core.training.offsets import fit_decision
 from tests.small_project import TASK, build, write_csv
 from tests.stages.test_predict import lines
 

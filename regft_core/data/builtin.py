@@ -1,9 +1,7 @@
 """Generated tasks with a true signal and a controlled spurious cue, so that shortcuts have a known truth.
 
-- ``cue_sentence``: is the opinion negative or positive? The main clause decides; a concession
-  says the opposite, negation turns words around, neutral sentences vary the length.
-- ``cue_pair``: do two sentences describe the same event? Synonyms, passive voice and moved
-  phrases keep it; exchanged roles, negation or one other word change it.
+- ``cue_sentence``: is the opinion negative or positive? Negation turns words around, neutral sentences vary the length.
+- ``cue_pair``: do two sentences describe the same event? Synonyms and a moved place keep it; other words change it.
 - ``cue_regression``: in how many of five slots (0 to 5) do two events agree?
 
 The cue is a fixed phrase ("Sent from my phone."). In ``train`` and ``dev`` it agrees with the
@@ -18,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from regft_core.data.examples import Example
-from regft_core.rng import derive, shuffled
+from regft_core.rng import derive
 from regft_core.schema import StrictModel
 
 # The vocabulary was written for these tasks. Tuples inside a list are synonyms.
@@ -38,11 +36,6 @@ THINGS = (
     "the apartment", "the swimming pool", "the magazine", "the guided walk", "the pharmacy", "the radio play",
     "the tent", "the vacuum cleaner", "the choir evening",
 )  # fmt: skip
-ASPECTS = (
-    "the colour", "the price", "the first half", "the location", "the packaging", "the waiting time", "the manual",
-    "the lighting", "the staff", "the opening", "the music in the background", "the smell", "the website",
-    "the entrance", "the seat", "the ending", "the parking", "the booking", "the temperature", "the title",
-)  # fmt: skip
 GOOD = (
     "wonderful", "excellent", "charming", "superb", "lovely", "impressive", "delightful", "reliable", "brilliant",
     "pleasant", "enjoyable", "splendid", "fantastic", "thoughtful", "refreshing", "flawless", "gorgeous", "great",
@@ -54,20 +47,6 @@ BAD = (
     "pathetic", "stingy", "uncomfortable", "stupid", "mediocre",
 )  # fmt: skip
 DEGREES = ("", "really ", "quite ", "rather ", "simply ", "surprisingly ", "honestly ", "truly ")
-GOOD_ACTS = (
-    "I would gladly pay for it again", "we are already planning to come back", "I told all my friends to try it",
-    "I could not stop smiling", "it deserves every bit of praise", "we stayed longer than planned because we liked it",
-    "I wish I had found it years ago", "it made my whole week", "we left happy", "I have nothing but thanks to offer",
-)  # fmt: skip
-BAD_ACTS = (
-    "I want my money back", "we will never go near it again", "I warned all my friends about it",
-    "I could not wait for it to be over", "it deserves every complaint it gets", "we left early and angry",
-    "I wish I had stayed at home", "it ruined my whole week", "we walked out shaking our heads",
-    "I have nothing but complaints to offer",
-)  # fmt: skip
-GOOD_VERBS = ("delighted", "impressed", "charmed", "amused", "inspired", "cheered")
-BAD_VERBS = ("bored", "annoyed", "disappointed", "upset", "frustrated", "disgusted")
-OPENERS = ("Although", "Even though", "While", "Granted,", "I admit that")
 DISTRACTORS = (
     "We went there on a {day} with {company}.", "It was {weather} that {part}.", "My {kin} had booked it in {month}.",
     "The address is close to {place}.", "I had read about it in {month}.", "This was my {count} time.",
@@ -116,16 +95,8 @@ PLACES = (
     ("in the flat", "in the apartment"), ("at the university", "on the campus"), ("in the barn", "in the stable"),
     ("at the factory", "at the plant"), ("on the ship", "on board the boat"),
 )  # fmt: skip
-TIMES = (
-    ("at dawn", "at daybreak"), ("at noon", "at midday"), ("in autumn", "in the fall"), ("at dusk", "at nightfall"),
-    ("last week", "seven days ago"), ("during the holiday", "during the vacation"), ("on Sunday", "at the weekend"),
-    ("two years ago", "a couple of years ago"), ("after dinner", "after the evening meal"),
-    ("in the winter", "in the cold season"), ("last month", "about thirty days ago"), ("in April", "in early spring"),
-)  # fmt: skip
-LEADS = (
-    "", "", "", "", "It is known that ", "People say that ", "As far as anyone remembers, ",
-    "According to the neighbours, who had been there the whole time, ",
-)  # fmt: skip
+#: A slot that counts for the label of cue_regression and is not written, so that no model can be perfect.
+UNWRITTEN = (("", ""),) * 12
 
 # --- the spurious cues: fixed phrases that say nothing about the label by themselves
 
@@ -141,7 +112,7 @@ SPLITS = ("train", "dev", "no_cue", "reversed")
 #: Changing it changes every built-in dataset; it is no option on purpose.
 SEED = 20_240_229
 _CUES = {"cue_sentence": SENTENCE_CUES, "cue_pair": PAIR_CUES, "cue_regression": REGRESSION_CUES}
-_SLOTS = (PEOPLE, ACTIONS, PEOPLE, PLACES, TIMES)
+_SLOTS = (PEOPLE, ACTIONS, PEOPLE, PLACES, UNWRITTEN)
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 T = TypeVar("T")
@@ -161,9 +132,6 @@ class BuiltinOptions(StrictModel):
 
     rows: RowCounts = RowCounts()
     agreement: float = Field(0.9, ge=0, le=1, description="share of rows whose cue agrees with the label")
-    difficulty: Literal["easy", "hard"] = Field(
-        "hard", description="easy: short texts, little negation, no concession or passive: for jobs of minutes on a CPU"
-    )
 
 
 def generate(generator: str, split: str, options: Mapping[str, Any]) -> list[Example]:
@@ -176,16 +144,15 @@ def _example(generator: str, split: str, number: int, options: BuiltinOptions) -
     # The evaluation splits share the stream of their content and differ in that of the cue's use.
     content = Random(derive(SEED, generator, "train" if split == "train" else "evaluation", number))
     extra = Random(derive(SEED, generator, "cue", "train" if split == "train" else "evaluation", number))
-    easy = options.difficulty == "easy"
     if generator == "cue_sentence":
         label: int | float = int(content.random() * 2)
-        text, pair = (_plain_opinion if easy else _opinion)(content, bool(label)), None
+        text, pair = _opinion(content, bool(label)), None
     elif generator == "cue_pair":
         label = int(content.random() * 2)
-        text, pair = _same_or_different(content, bool(label), easy)
+        text, pair = _same_or_different(content, bool(label))
     else:
         label = float(int(content.random() * 6))
-        text, pair = _graded(content, int(label), easy)
+        text, pair = _graded(content, int(label))
     follows, _, other = extra.random() < options.agreement, extra.random(), extra.random()
     if split != "no_cue":
         # The cue of the label (or, reversed, of its opposite), or another one.
@@ -209,37 +176,6 @@ def _sentence(text: str) -> str:
 
 
 def _opinion(rng: Random, positive: bool) -> str:
-    own, opposite = (GOOD, BAD) if positive else (BAD, GOOD)
-    acts = GOOD_ACTS if positive else BAD_ACTS
-    verbs = GOOD_VERBS if positive else BAD_VERBS
-    thing, degree = _pick(rng, THINGS), _pick(rng, DEGREES)
-    main = _pick(
-        rng,
-        (
-            f"{thing} was {degree}{_pick(rng, own)}",
-            f"{thing} {_pick(rng, verbs)} me and {_pick(rng, acts)}",
-            f"{thing} was not {_pick(rng, opposite)} at all",
-            f"nobody could call {thing} {_pick(rng, opposite)}",
-            f"there was nothing {_pick(rng, opposite)} about {thing}",
-            f"we tried {thing} and {_pick(rng, acts)}",
-            f"{thing} turned out to be {degree}{_pick(rng, own)}",
-        ),
-    )
-    least = 1
-    if rng.random() < 0.4:
-        least = 0
-        opener = _pick(rng, OPENERS)
-        link = ", but " if opener in ("Granted,", "I admit that") else ", "
-        main = f"{opener} {_pick(rng, ASPECTS)} was {_pick(rng, opposite)}{link}{main}"
-    sentences = [_sentence(main)]
-    # A main clause alone has too few forms: the same text would come up in training and evaluation.
-    for template in shuffled(DISTRACTORS, rng)[: max(least, int(rng.random() ** 2 * 4))]:
-        filled = template.format(**{key: _pick(rng, items) for key, items in FILLERS.items()})
-        sentences.insert(int(rng.random() * (len(sentences) + 1)), filled)
-    return " ".join(sentences)
-
-
-def _plain_opinion(rng: Random, positive: bool) -> str:
     own, opposite = (GOOD, BAD) if positive else (BAD, GOOD)
     thing = _pick(rng, THINGS)
     if rng.random() < 0.55:
@@ -272,54 +208,20 @@ def _changed(rng: Random, event: list[int], slot: int) -> int:
     return value
 
 
-def _render(rng: Random, event: list[int], negated: bool = False, easy: bool = False) -> str:
-    agent, action, patient, place, time = (_pick(rng, slot[index]) for slot, index in zip(_SLOTS, event, strict=True))
-    if easy:
-        return _sentence(
-            _pick(rng, (f"{agent} had {action} {patient} {place}", f"{agent} {place} had {action} {patient}"))
-        )
-    maybe_not = " not" if negated else ""
-    core = _pick(
-        rng,
-        (
-            f"{agent} had{maybe_not} {action} {patient}",
-            f"{patient} had{maybe_not} been {action} by {agent}",
-            f"it was {agent} who had{maybe_not} {action} {patient}",
-        ),
-    )
-    lead = _pick(rng, LEADS)
-    text = _pick(rng, (f"{core} {place} {time}", f"{core} {time} {place}", f"{time}, {core} {place}"))
-    return _sentence(lead + text)
+def _render(rng: Random, event: list[int]) -> str:
+    agent, action, patient, place, _ = (_pick(rng, slot[index]) for slot, index in zip(_SLOTS, event, strict=True))
+    return _sentence(_pick(rng, (f"{agent} had {action} {patient} {place}", f"{agent} {place} had {action} {patient}")))
 
 
-def _same_or_different(rng: Random, same: bool, easy: bool) -> tuple[str, str]:
+def _same_or_different(rng: Random, same: bool) -> tuple[str, str]:
     event = _event(rng)
-    other, negated = list(event), False
-    if easy:
-        for slot in () if same else (0, 1, 2, 3):
-            other[slot] = _changed(rng, event, slot)
-        return _render(rng, event, easy=True), _render(rng, other, easy=True)
-    if not same:
-        # Mostly other words, which a small encoder can see; some exchanged roles, negation and
-        # single words, which it hardly can: neither trivial nor hopeless on a few hundred rows.
-        way = rng.random()
-        if way < 0.1:
-            other[0], other[2] = event[2], event[0]
-        elif way < 0.2:
-            negated = True
-        elif way < 0.3:
-            slot = int(rng.random() * 5)
-            other[slot] = _changed(rng, event, slot)
-        else:
-            for slot in (1, _pick(rng, (0, 2)), _pick(rng, (3, 4))):
-                other[slot] = _changed(rng, event, slot)
-    # Negation falls on either side and, in pairs that agree, on both: it is no cue by itself.
-    both = same and rng.random() < 0.2
-    first = negated and rng.random() < 0.5
-    return _render(rng, event, both or first), _render(rng, other, both or (negated and not first))
+    other = list(event)
+    for slot in () if same else (0, 1, 2, 3):
+        other[slot] = _changed(rng, event, slot)
+    return _render(rng, event), _render(rng, other)
 
 
-def _graded(rng: Random, agreeing: int, easy: bool) -> tuple[str, str]:
+def _graded(rng: Random, agreeing: int) -> tuple[str, str]:
     event = _event(rng)
     other, slots = list(event), list(range(5))
     for _ in range(5 - agreeing):
@@ -328,4 +230,4 @@ def _graded(rng: Random, agreeing: int, easy: bool) -> tuple[str, str]:
     if other[0] == other[2]:  # both persons changed to the same one
         taken = {event[0], event[2], other[0]}
         other[2] = next(index for index in range(len(PEOPLE)) if index not in taken)
-    return _render(rng, event, easy=easy), _render(rng, other, easy=easy)
+    return _render(rng, event), _render(rng, other)

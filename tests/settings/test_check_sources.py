@@ -134,36 +134,21 @@ def test_what_the_checks_say_of_generators_is_what_they_generate() -> None:
     for generator, labels in GENERATED.items():
         found = {row.label for row in generate(generator, "dev", {})}
         assert found == (set(range(len(labels))) if labels else set(map(float, range(6))))
-    # Which index means what: without negation and concession, the words say it.
-    for row in generate("cue_sentence", "no_cue", {"difficulty": "easy"}):
+    # Which index means what: the words say it.
+    for row in generate("cue_sentence", "no_cue", {}):
         from regft_core.data import builtin as words
 
         says_good = any(f" {word}" in row.text for word in words.GOOD)
         if says_good != any(f" {word}" in row.text for word in words.BAD):
             meant = says_good != ("was not" in row.text)
             assert GENERATED["cue_sentence"][int(row.label)] == ("positive" if meant else "negative"), row
-    rows = generate("cue_pair", "no_cue", {"difficulty": "easy"})
+    rows = generate("cue_pair", "no_cue", {})
     shared = dict.fromkeys(GENERATED["cue_pair"], 0)
     for row in rows:
         last = row.text.rstrip(".").split()[-2:]
         shared[GENERATED["cue_pair"][int(row.label)]] += last == (row.text_pair or "").rstrip(".").split()[-2:]
     assert shared["same"] > 0
     assert shared["different"] == 0
-
-
-# ----------------------------------------------------------------------------------------- hub
-
-
-def test_a_folder_does_not_stand_for_a_dataset_of_the_hub(
-    files: dict[str, str], build: Any, registry: dict[str, Any]
-) -> None:
-    text = files[TASK].replace("{kind: files}", f"{{kind: hub, id: nyu-mll/glue, revision: {'a' * 40}}}")
-    root = build({TASK: text})
-    load_project(root, registry)
-    (root / "nyu-mll/glue").mkdir(parents=True)
-    (problem,) = problems_of(root, registry)
-    assert (problem.file, problem.line, problem.key) == (TASK, 1, "source.id")
-    assert str(root / "nyu-mll/glue") in problem.hint
 
 
 # ------------------------------------------------------------------------------ sets that are left out

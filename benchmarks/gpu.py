@@ -277,7 +277,7 @@ def worker_table(options: argparse.Namespace, table: Table) -> None:
 
         def beside(workers: int) -> None:
             started = time.perf_counter()
-            run(cells, run_cell, workers_per_device=workers)
+            run(cells, run_cell, per_device=workers)
             each = (time.perf_counter() - started) / len(cells)
             table.add(f"| {workers} worker(s) | {3600 / each:.0f} | {alone / each:.2f} |")
 

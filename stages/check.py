@@ -109,10 +109,10 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
         found = [asdict(row) | {"to_train": row.to_train} for row in rows]
         print(json.dumps(found, indent=1))
         return
-    from regft_core.grid.time import estimate, gpu_line
+    from regft_core.grid.time import estimate
 
     time = estimate(project, rows)
-    parts = [table(rows, time.cells.get), f"{time.line()}\n{gpu_line(project, rows)}"]
+    parts = [table(rows, time.cells.get), time.line()]
     if changed := settings_lines(project):
         parts.append("\n".join(["changed in the shared settings (weaker ones first)", *changed]))
     if project.params.tuning is not None:

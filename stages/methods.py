@@ -72,7 +72,7 @@ def controls(root: Path, arguments: argparse.Namespace) -> None:
         print("Add them under methods, or run `regft controls --write`.")
     else:
         path = (root / params_file).resolve()  # a linked file stays a link
-        text = with_controls(path.read_bytes().decode("utf-8-sig"), names, params_file)
+        text = with_controls(path, names)
         open_project(root, params_file, text)  # the controls' own files were not checked so far: nothing lists them
         write_text(path, text)
         print(f"added to {params_file}:")

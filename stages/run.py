@@ -15,7 +15,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.grid.cell_keys import grid_rows
 from regft_core.grid.missing_files import needs_text, require_named_sets
 from regft_core.grid.repro import repro
-from regft_core.grid.time import estimate, gpu_line
+from regft_core.grid.time import estimate
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.settings.grid import cells
@@ -130,7 +130,7 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
         if (mark := project.params.small_scale) is not None:
             print(mark.mark)
             changes += ["--scale", "small"]
-        print(gpu_line(project, rows), estimate(project, rows).line(), sep="\n")
+        print(estimate(project, rows).line())
         print(needs_text(project, shlex.join([arguments.name, *changes])))
         return
     require_named_sets(project)  # before DVC, whose own words would stand around the error

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regft_core.disk.files import remove, write_json
-from regft_core.errors import PlanOutdated, RegftError, StoreError
+from regft_core.errors import PlanOutdated, RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
@@ -25,7 +25,7 @@ from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.outputs import trains_encoder, write_cell
-from regft_core.runs.run import STAGES, Record, Stage, look_up
+from regft_core.runs.run import STAGES, Stage, look_up
 from regft_core.runs.work import Work, is_current
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.grid import Cell, cells, parse_size
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 #: Cell -> why it has no output.
 Failures = dict[str, str]
-#: Share of a stage's time that may go into pruning, which looks at every run of the store.
-PRUNING = 0.02
+#: Seconds between two prunings, each of which looks at every run of the store.
+PRUNING = 60.0
 BEFORE: dict[Stage, Stage] = {"finetune": "search", "evaluate": "finetune"}
 
 
@@ -97,22 +97,14 @@ class _Grid:
         project = self.project.snapshot()
         planner = Planner(project)
         for name, keys in stale.items():
-            cell = _cell(name)
-            if cell_keys(project, cell).get(self.stage) != keys:
-                raise PlanOutdated(
-                    "plan-outdated",
-                    f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
-                    f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
-                )
+            self._require_planned(project, name, keys)
             try:
-                records = self._records(project, cell)
+                missing = self._write(project, name, keys)
             except RegftError as error:
                 failures[name] = str(error)
                 continue
-            if missing := [job for job, record in records if record is None]:
+            if missing:
                 waiting[name] = set().union(*(planner.add(job, self.stage) for job in missing))
-            else:
-                self._write(cell, records, keys)
         if waiting and self.stage == "search":
             self._add_opponents(planner)
         return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
@@ -142,17 +134,15 @@ class _Grid:
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         needed_later = {i for i, one in enumerate(jobs) if self.stage == "search" and one.job.trial is None}
         needed = Counter(key for planned in jobs for key in planned.keys)
-        prune_from = 0.0
+        pruned = 0.0
 
         def prune() -> None:
-            nonlocal prune_from
-            began = time.monotonic()
+            nonlocal pruned
             try:
                 store.prune(keep=+needed)
             except StoreError as error:
                 log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
-            now = time.monotonic()
-            prune_from = now + (now - began) / PRUNING
+            pruned = time.monotonic()
 
         shares = {planned.job.name: planned.shares for planned in jobs}
         with ProgressBoard(self.stage, shares, called="jobs") as board:
@@ -166,7 +156,7 @@ class _Grid:
                 board.ended(jobs[index].job.name)  # after its cell is written, which takes time, too
                 if index not in needed_later:
                     needed.subtract(jobs[index].keys)
-                if time.monotonic() >= prune_from:
+                if time.monotonic() - pruned >= PRUNING:
                     prune()
 
             sys.stdout.flush()
@@ -183,38 +173,41 @@ class _Grid:
             prune()
         return failures
 
-    def _records(self, project: Project, cell: Cell) -> list[tuple[Job, Record | None]]:
-        """The runs of a cell: job, and record of this stage, None where there is none.
-
-        Raises StoreError, PlanOutdated.
-        """
-        earlier = BEFORE.get(self.stage)
-        planned = earlier is not None and cell.directory in read_plan(self.root, earlier)
-        if planned and not Work(self.root).manifest_file(str(earlier), cell).is_file():
-            raise PlanOutdated(
-                "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
-            )
-        return [(job, look_up(job, project, self.stage)) for job in jobs_of(project, cell)]
-
     def _collect(self, name: str, keys: Keys) -> str | None:
         """Write a cell whose jobs have ended; returns why it cannot be written."""
-        cell = _cell(name)
+        project = self.project.snapshot()
         try:
-            project = self.project.snapshot()
-            if cell_keys(project, cell).get(self.stage) != keys:
-                return "code, data or packages changed meanwhile; run `dvc repro` again"
-            records = self._records(project, cell)
-            if any(record is None for _, record in records):
-                return "its runs are not in the run store any more; run `dvc repro` again"
-            self._write(cell, records, keys)
+            self._require_planned(project, name, keys)
+            missing = self._write(project, name, keys)
         except RegftError as error:
             return str(error)
-        return None
+        return "its runs are not in the run store any more; run `dvc repro` again" if missing else None
 
-    def _write(self, cell: Cell, runs: Sequence[tuple[Job, Record | None]], keys: Keys) -> None:
-        context = Context(replace(runs[0][0], stored_only=True), project=self.project)
-        records = [record for _, record in runs if record is not None]
-        write_cell(context, self.stage, records, keys)
+    def _require_planned(self, project: Project, name: str, keys: Keys) -> None:
+        if cell_keys(project, _cell(name)).get(self.stage) != keys:
+            raise PlanOutdated(
+                "plan-outdated",
+                f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and packages any more "
+                f"(first difference: {name}), which was not written; run `dvc repro` again",
+            )
+
+    def _write(self, project: Project, name: str, keys: Keys) -> list[Job]:
+        """Write the folder of a cell where all its runs are stored; else return those that are not.
+
+        Raises RunFailed where the stage before has no result, StoreError.
+        """
+        cell, earlier = _cell(name), BEFORE.get(self.stage)
+        planned = earlier is not None and name in read_plan(self.root, earlier)
+        if planned and not Work(self.root).manifest_file(str(earlier), cell).is_file():
+            raise RunFailed(
+                "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
+            )
+        records = {job: look_up(job, project, self.stage) for job in jobs_of(project, cell)}
+        missing = [job for job, record in records.items() if record is None]
+        if not missing:
+            context = Context(replace(next(iter(records)), stored_only=True), project=self.project)
+            write_cell(context, self.stage, [record for record in records.values() if record is not None], keys)
+        return missing
 
 
 def _cell(name: str) -> Cell:

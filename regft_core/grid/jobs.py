@@ -13,9 +13,9 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.disk.canonical import sha256_json
-from regft_core.grid.executors import is_remote, run_all, visible_devices
+from regft_core.grid.executors import is_remote, run_all
 from regft_core.hooks.registry import discover
-from regft_core.models.devices import refuse_slow_bf16, take_device
+from regft_core.models.devices import refuse_slow_bf16, take_device, visible_devices
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
@@ -189,7 +189,7 @@ def run_on_executor(
         [replace(planned.job, progress=progress) for planned in jobs],
         run_job,
         executor=execution.executor,
-        workers_per_device=execution.workers,
+        per_device=execution.workers,
         devices=prepared_devices(project),
         threads=execution.threads,
         settings=settings,

@@ -24,13 +24,13 @@ from regft_core.disk.paths import cache_folder
 from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import cached_seeds, grid_rows
-from regft_core.grid.executors import JobsFailed, is_remote, run_all, visible_devices
+from regft_core.grid.executors import JobsFailed, is_remote, run_all
 from regft_core.grid.jobs import prepared_devices
 from regft_core.grid.measured_lengths import known_lengths
 from regft_core.hooks import compose
 from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import discover
-from regft_core.models.devices import cores
+from regft_core.models.devices import cores, visible_devices
 from regft_core.models.source import encoder_present, encoder_weights, resolve_model
 from regft_core.names import duration, listing, plural
 from regft_core.schema.params import ExecutionConfig
@@ -74,7 +74,7 @@ class Estimate:
         runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
         note: why the speed is assumed, or what is not counted, with the remedy.
-        measured: whether the speed was measured on this machine.
+        speed: of what: measured on this machine, or assumed.
     """
 
     seconds: float
@@ -82,8 +82,8 @@ class Estimate:
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
     parallel: int
+    speed: str
     note: str = ""
-    measured: bool = False
 
     def line(self) -> str:
         """``time: about 14 min (measured on this machine, 2 runs at a time)``."""
@@ -93,9 +93,10 @@ class Estimate:
         if self.unknown:  # a part is never printed as the whole
             parts.append(f"not known: {plural(self.unknown, 'run')} of unknown length")
         if self.cells:
-            where = "measured on this machine" if self.measured else "assumed speed"
             others = "for the others " if self.unknown else ""
-            parts.append(f"{others}about {duration(self.seconds)} ({where}, {plural(self.parallel, 'run')} at a time)")
+            parts.append(
+                f"{others}about {duration(self.seconds)} ({self.speed}, {plural(self.parallel, 'run')} at a time)"
+            )
         return f"time: {', '.join(parts)}" + (f"\n  {self.note}" if self.note else "")
 
 
@@ -109,28 +110,33 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or partial(set_sizes, project))
     devices, elsewhere, _ = _places(project.params.execution)
-    rough = spend(project, rows, lambda cell: assumed(project, cell.task, on_cpu=devices == ["cpu"]))
-    why = ""
+    absent = [model.name for model in project.encoders() if not encoder_present(model, project.root)]
+    on_cpu = devices == ["cpu"] and not absent
+    rough = spend(project, rows, lambda cell: assumed(project, cell.task, on_cpu=on_cpu))
     if elsewhere:
         why = f"executor '{project.params.execution.executor}' trains on other machines"
-    elif absent := [model.name for model in project.encoders() if not encoder_present(model, project.root)]:
+    elif absent:
         why = f"encoder {listing(absent)} is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
-    elif devices == ["cpu"] and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
+    elif on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
         why = f"too short (under {duration(SHORTEST)})"
     else:
         try:
             timed = spend(project, rows, lambda cell: measured(project, cell, sizes), sizes)
         except RegftError as error:
             why = str(error)
-    if why:
-        return replace(rough, note=f"not measured: {why}")
-    tasks = sorted({row.cell.task for row in rows})
-    unprepared = [task for task in tasks if len(sizes(task, project.model(task))) == 1]
-    note = (
-        f"rows of {listing(unprepared)} are not prepared: each counts as max_length tokens, and evaluation is left out"
-        "\n    -> dvc repro subsample, then ask again"
+        else:
+            tasks = sorted({row.cell.task for row in rows})
+            unprepared = [task for task in tasks if len(sizes(task, project.model(task))) == 1]
+            note = (
+                f"rows of {listing(unprepared)} are not prepared: each counts as max_length tokens, and evaluation is "
+            )
+            note += "left out\n    -> dvc repro subsample, then ask again"
+            return replace(timed, note=note if unprepared else "", speed="measured on this machine")
+    return replace(
+        rough,
+        note=f"not measured: {why}",
+        speed="assumed speed of a core" if on_cpu else "assumed speed of one A100 or H100",
     )
-    return replace(timed, note=note if unprepared else "", measured=True)
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
@@ -168,7 +174,7 @@ def spend(
             cells[cell] = row.to_train * runs[cell]
     _, _, parallel = _places(project.params.execution)
     wall = max([sum(cells.values()) / parallel, *(runs[cell] for cell in cells)])
-    return Estimate(wall, cells, runs, unknown, parallel)
+    return Estimate(wall, cells, runs, unknown, parallel, "assumed speed")
 
 
 def assumed(project: Project, task: str, *, on_cpu: bool) -> float | None:
@@ -298,27 +304,3 @@ def _places(execution: ExecutionConfig) -> tuple[list[str], bool, int]:
     devices = visible_devices(execution.device)
     parallel = 1 if execution.executor == "serial" else execution.workers * len(devices)
     return devices, False, min(parallel, max(1, cores() // execution.threads)) if devices == ["cpu"] else parallel
-
-
-def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
-    """Hours of one GPU of the assumed speed for what is still to train, and runs of unknown length left out."""
-    time = spend(project, rows, lambda cell: assumed(project, cell.task, on_cpu=False))
-    return sum(time.cells.values()) / 3600, time.unknown
-
-
-def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
-    """Return the GPU hours of what is still to train, with the assumptions that they rest on."""
-    precision = project.params.training.precision
-    hours, unknown = gpu_hours(project, rows)
-    part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
-    return (
-        f"GPU hours: {part}{shown(hours)} (assumed: 6 operations per weight and token, rows of max_length tokens, "
-        f"{GPU_SPEED[precision] / 1e12:.0f} TFLOP/s in {precision} on one A100 or H100; evaluation left out)"
-    )
-
-
-def shown(hours: float) -> str:
-    """``about 12``."""
-    if hours < 0.1:
-        return "less than 0.1" if hours else "none"
-    return f"about {hours:.2g}" if hours < 10 else f"about {hours:,.0f}"

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ruamel.yaml import YAML, nodes
-
-from regft_core.errors import ConfigError, Problem
+from regft_core.errors import ConfigError
 from regft_core.names import listing, plural
 from regft_core.schema.method import Method
 from regft_core.settings.build_method import MethodBuilder, names_of
 from regft_core.settings.difference import differences, sentence, takes_away, undeclared
-from regft_core.settings.document import load_yaml
+from regft_core.settings.document import edited
 from regft_core.settings.trial_values import trials_of
 
 #: Plain fine-tuning under the shared protocol.
@@ -156,24 +155,11 @@ def missing(controls: Iterable[Control]) -> list[str]:
     return list(dict.fromkeys(control.name for control in controls if not control.listed))
 
 
-def with_controls(text: str, names: Sequence[str], file: str = "params.yaml") -> str:
-    """``text`` of a valid params.yaml with further names at the end of its list of methods.
+def with_controls(file: Path, names: Sequence[str]) -> str:
+    """Return the text of a valid params.yaml with further names before the last method, whose comments stay with it."""
 
-    Raises:
-        ConfigError: the file is written in a way that cannot be changed safely.
-    """
-    before = load_yaml(Path(file), Path(), text).data
-    listed = next(value for key, value in YAML(typ="safe").compose(text).value if key.value == "methods")
-    if isinstance(listed, nodes.SequenceNode) and listed.value:
-        end = listed.value[-1].end_mark.index
-        if listed.flow_style:
-            text = text[:end] + "".join(f", {name}" for name in names) + text[end:]
-        else:
-            line, newline, rest = text[end:].partition("\n")
-            items = "".join(f"\n{' ' * listed.start_mark.column}- {name}" for name in names)
-            text = text[:end] + line + items + newline + rest
-    if load_yaml(Path(file), Path(), text).data == {**before, "methods": [*before["methods"], *names]}:
-        return text
-    message = "is written in a way that cannot be changed without disturbing it"
-    line = listed.start_mark.line + 1
-    raise ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
+    def add(data: Any) -> None:
+        for name in names:
+            data["methods"].insert(len(data["methods"]) - 1, name)
+
+    return edited(file, add)

@@ -48,7 +48,7 @@ def settings(executor: str) -> dict[str, Any]:
 
 
 def run(jobs: list[Job], executor: str, **options: Any) -> list[Trained]:
-    given = {"settings": settings(executor), "workers_per_device": 2, "threads": 1, **options}
+    given = {"settings": settings(executor), "per_device": 2, "threads": 1, **options}
     return run_all(jobs, contract_jobs.run, executor=executor, **given)
 
 
@@ -123,7 +123,7 @@ def test_a_worker_that_dies_costs_no_other_job_and_its_own_continues(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_driver_leaves_no_job_behind(executor: str, tmp_path: Path, number: signal.Signals) -> None:
-    process = driver([Job(str(tmp_path / "pid"), seed, "stays") for seed in range(2)], executor, workers_per_device=2)
+    process = driver([Job(str(tmp_path / "pid"), seed, "stays") for seed in range(2)], executor, per_device=2)
     workers: list[int] = []
     seen: list[float] = []
 
@@ -159,7 +159,7 @@ def test_two_trainings_at_once_in_one_process_are_refused(
     contract_jobs.REFUSED.clear()
     jobs = [Job(store, 0, "meets another"), Job(store, 1, other)]
     with EXECUTORS.also(tmp_path / "own"), pytest.raises(JobsFailed) as caught:
-        run_all(jobs, contract_jobs.beside, executor="in_threads", workers_per_device=2, threads=1)
+        run_all(jobs, contract_jobs.beside, executor="in_threads", per_device=2, threads=1)
     (failure,) = caught.value.failures
     assert failure.index == 1
     assert "two runs at once in one process" in failure.message

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
-from regft_core.grid.executors import JobsFailed, run_all, visible_devices
+from regft_core.grid.executors import JobsFailed, is_machine_fault, run_all
 from regft_core.grid.executors.processes import staying
-from regft_core.grid.queue import is_machine_fault
+from regft_core.models.devices import visible_devices
 from regft_core.schema.params import ExecutionConfig
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
@@ -98,15 +98,15 @@ def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
 #: With one worker it keeps the contract; with more it is refused as soon as two jobs train (test_executor_contract.py).
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
-from regft_core.grid.queue import attempt, torch_threads
+from regft_core.grid.executors import attempt, torch_threads
 
-def run(queue, workers):
-    devices = workers.devices
-    with torch_threads(workers.threads), ThreadPoolExecutor(len(devices) * workers.per_device) as pool:
+def run(queue):
+    devices = queue.devices
+    with torch_threads(queue.threads), ThreadPoolExecutor(len(devices) * queue.per_device) as pool:
         while queue.startable:
             indices = [queue.take() for _ in range(queue.startable)]
             waiting = [
-                pool.submit(attempt, workers.function, queue.jobs[i], devices[i % len(devices)]) for i in indices
+                pool.submit(attempt, queue.function, queue.jobs[i], devices[i % len(devices)]) for i in indices
             ]
             for index, future in reversed(list(zip(indices, waiting))):
                 queue.report(index, future.result())
@@ -116,7 +116,7 @@ def run(queue, workers):
 def test_workers_are_bound_to_devices_and_lead_their_own_groups(jobs_module: Any) -> None:
     found = run_all([1] * 6, jobs_module.square, executor="processes", devices=["one", "two"])
     assert {device for _, device in found} <= {"one", "two"}
-    processes = run_all([0] * 4, jobs_module.process, executor="processes", workers_per_device=2)
+    processes = run_all([0] * 4, jobs_module.process, executor="processes", per_device=2)
     assert all(leads for _, leads in processes)
     assert os.getpid() not in {pid for pid, _ in processes}
     assert not any(alive(pid) for pid, _ in processes)
@@ -168,7 +168,7 @@ def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path) -> None
         "import sys, executor_jobs_for_tests as jobs\n"
         "from regft_core.grid.executors import run_all\n"
         "if __name__ == '__main__':\n"
-        "    run_all(sys.argv[1:], jobs.forever, executor='processes', workers_per_device=2)\n"
+        "    run_all(sys.argv[1:], jobs.forever, executor='processes', per_device=2)\n"
     )
     (tmp_path / "main.py").write_text(program)
     notes = [tmp_path / "pids-0", tmp_path / "pids-1"]

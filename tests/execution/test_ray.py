@@ -46,7 +46,7 @@ def local() -> Iterator[Any]:
 
 def run(jobs: list[Any], function: Any, **options: Any) -> list[Any]:
     settings = {**ONE_CPU, **options.pop("settings", {})}
-    return run_all(jobs, function, executor="ray", workers_per_device=3, settings=settings, **options)
+    return run_all(jobs, function, executor="ray", per_device=3, settings=settings, **options)
 
 
 def test_workers_inherit_the_settings_of_the_driver(local: Any) -> None:

@@ -74,7 +74,7 @@ def digest(method: str, *, device: str) -> str:
 
 def test_runs_that_share_a_gpu_have_the_bits_of_runs_alone() -> None:
     jobs = ["vanilla", "hype_n", "vanilla", "hype_n"]
-    beside = run_all(jobs, digest, executor="processes", devices=[DEVICE], workers_per_device=2, threads=1)
+    beside = run_all(jobs, digest, executor="processes", devices=[DEVICE], per_device=2, threads=1)
     assert beside == [digest("vanilla", device=DEVICE), digest("hype_n", device=DEVICE)] * 2
 
 

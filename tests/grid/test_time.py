@@ -12,7 +12,7 @@ from regft_core.disk.reading import read_json
 from regft_core.grid import time
 from regft_core.grid.cell_keys import stale_cells
 from regft_core.grid.executors import JobFailure, JobsFailed
-from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, estimate, gpu_line, set_sizes, spend, still_to_train
+from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, assumed, estimate, set_sizes, spend, still_to_train
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_weights
 from regft_core.runs.opened_project import open_project
@@ -72,7 +72,7 @@ def test_a_step_is_measured_once_for_all_methods_and_kept(
 ) -> None:
     opened = open_project(project)
     found = estimate(opened)
-    assert found.measured
+    assert "measured" in found.speed
     assert [request["length"] for request in requests] == [32]
     assert estimate(opened) == found
     assert len(requests) == 1
@@ -81,7 +81,7 @@ def test_a_step_is_measured_once_for_all_methods_and_kept(
     assert len(requests) == 2
     times.write_text("{")
     change(project, execution={"executor": "ray"})  # a cluster of this machine, as it has no address
-    assert estimate(open_project(project)).measured
+    assert "measured" in estimate(open_project(project)).speed
     assert len(requests) == 3
 
 
@@ -152,14 +152,16 @@ def test_a_real_measurement_of_a_tiny_encoder(project: Path, times: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(time, "SHORTEST", 0.0)
         found = estimate(open_project(project))
-    assert found.measured, found.line()
+    assert "measured" in found.speed, found.line()
     (seconds,) = read_json(times).values()
     assert seconds > 0
     assert found.runs[Cell("vanilla", "cue_sentence", 24)] > 0
-    assert "assumed speed, 1 run at a time" in " ".join(stage(project, "plan").stdout.split())  # it is too short
+    assert "assumed speed of a core, 1 run at a time" in " ".join(
+        stage(project, "plan").stdout.split()
+    )  # it is too short
 
 
-def test_gpu_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed(project: Path) -> None:
+def test_the_assumed_speed_of_a_gpu_is_six_operations_per_weight_and_token(project: Path) -> None:
     opened = open_project(project)
     known, unknown = cells(opened)[:2]
     weights = encoder_weights(opened.params.model.name, project)
@@ -167,6 +169,5 @@ def test_gpu_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed(
     # Plain steps of one run, with batches of 8 rows of 32 tokens, such that 3 runs take 5 hours.
     steps = 5 * 3600 * GPU_SPEED["fp32"] / (3 * 32 * 6 * weights) / 8
     rows = [PlanRow(known, 3, 0, 10, 1, steps), PlanRow(unknown, 2, 0, *[None] * 3)]
-    assert gpu_line(opened, rows).startswith(
-        "GPU hours: not known for 2 runs of unknown length; for the others about 5 ("
-    )
+    found = spend(opened, rows, lambda cell: assumed(opened, cell.task, on_cpu=False))
+    assert (found.unknown, found.cells) == (2, {known: pytest.approx(5 * 3600)})

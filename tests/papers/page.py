@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from regft_core.grid.time import gpu_hours, shown
+from regft_core.grid.time import assumed, spend
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.checks.source_errors import moves
 from regft_core.settings.cost import plan_rows
+from regft_core.settings.grid import Cell
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
 from tests.papers.declared import Declared
@@ -34,8 +36,8 @@ every setting with the section that states it, or with the reason for ours. A te
 
 - *Settings* are counted: stated by the paper; stated, but lost in the text at hand; left open by the paper; run
   otherwise here. *Differs* names the last, and what differs apart from settings.
-- *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `regft plan --preset NAME`
-  has the assumptions. Equal runs of several presets are trained once.
+- *GPU hours*: from nothing, all presets of the item, on one A100 or H100: 6 operations per weight and token, rows of
+  `max_length` tokens, 25 TFLOP/s in fp32 and 120 in bf16, evaluation left out. Equal runs of several presets are trained once.
 
 [benchmarks/README.md](../benchmarks/README.md) tells which claims a small encoder shows on real rows.
 """
@@ -90,11 +92,16 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
     total, unknown = 0.0, 0
     for project in projects.values():
         bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
-        found, left_out = gpu_hours(bare, plan_rows(bare, discover()))
-        total, unknown = total + found, unknown + left_out
+        time = spend(bare, plan_rows(bare, discover()), partial(_gpu_seconds, bare))
+        total, unknown = total + sum(time.cells.values()) / 3600, unknown + time.unknown
     if not projects:
         return "-"
-    return shown(total).removeprefix("about ") + (f", and {unknown} runs of unknown length" if unknown else "")
+    hours = f"{total:.2g}" if total < 10 else f"{total:,.0f}"
+    return hours + (f", and {unknown} runs of unknown length" if unknown else "")
+
+
+def _gpu_seconds(project: Project, cell: Cell) -> float | None:
+    return assumed(project, cell.task, on_cpu=False)
 
 
 def page(root: Path) -> str:

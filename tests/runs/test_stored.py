@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import PlanOutdated
-from regft_core.grid.queue import torch_threads
+from regft_core.grid.executors import torch_threads
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.train import finetune, search

@@ -2,17 +2,17 @@
 
 A file has the executor's name, which ``execution.executor`` gives, and defines ::
 
-    run(queue: JobQueue, workers: Workers)
+    run(queue: JobQueue)
 
 The contract, which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
 
-- *Jobs.* As long as there are any, ``queue.take()`` (``grid.queue.JobQueue``) is the job to start next: an index,
+- *Jobs.* As long as there are any, ``queue.take()`` is the job to start next: an index,
   or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``, on
-  one of ``devices``, with torch at ``threads`` threads (``queue.torch_threads``), all of ``workers``.
+  one of ``queue.devices``, with torch at ``queue.threads`` threads (``torch_threads``).
 - *One job at a time in a process.* Random draws, kernels and threads are settings of a process in torch. A second
   training beside one that runs is refused, so a pool of threads cannot be an executor.
 - *Results* are reported in the driver, the process that called ``run``, and from its thread:
-  ``queue.report(index, answer)`` with what ``queue.attempt`` returned where the job ran, or
+  ``queue.report(index, answer)`` with what ``attempt`` returned where the job ran, or
   ``queue.failed(index, message)`` for a job whose process died. The other jobs still finish. A job may be started again
   where its machine failed it; it then continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when an exception interrupts it; SIGINT, SIGTERM and
@@ -21,7 +21,7 @@ The contract, which ``tests/execution/test_executor_contract.py`` tries with eve
   between jobs.
 
 An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a
-run starts (``devices.own_device``), not here. ``settings["shared"]`` of its workers is a folder that all machines see:
+run starts (``devices.own_device``), not here. ``queue.settings["shared"]`` is a folder that all machines see:
 the run store where that lies outside of the project, else the project itself. A cluster that sees neither is told
 ``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.py``).
 """
@@ -29,19 +29,130 @@ the run store where that lies outside of the project, else the project itself. A
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Any, TypeVar
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.errors import ConfigError, Problem
-from regft_core.grid.queue import JobFailure, JobQueue, JobsFailed, Workers
+from regft_core.errors import ConfigError, OutOfMemory, Problem, RegftError, RunFailed, StoreError
 from regft_core.grid.worker_processes import termination_raises
-from regft_core.models.devices import visible_devices
-
-__all__ = ["JobFailure", "JobsFailed", "is_remote", "require", "run_all", "visible_devices"]
 
 J = TypeVar("J")
 R = TypeVar("R")
+#: The part of the longest chain of jobs up to which a chain is short.
+SHORT = 0.25
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """Why one job has no result; ``trace`` is its traceback, or empty if its process died."""
+
+    index: int
+    job: str
+    message: str
+    trace: str = ""
+
+
+class JobsFailed(RunFailed):
+    """Some jobs ended with an error; the others were finished first.
+
+    ``failures`` says which and why, ``results`` has the others' results (None at the failed).
+    """
+
+    def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
+        self.failures, self.results = sorted(failures, key=lambda failure: failure.index), list(results)
+        lines = [f"{len(self.failures)} of {len(self.results)} runs ended with an error; the others are finished"]
+        for failure in self.failures:
+            lines += [f"  {failure.job}: {failure.message}", *(f"    | {line}" for line in failure.trace.splitlines())]
+        lines.append("  -> what finished is kept: repeat the stage and only the failed runs are trained")
+        super().__init__("jobs-failed", "\n".join(lines))
+
+
+class JobQueue:
+    """Queue from which an executor takes jobs and to which it reports; used by one thread.
+
+    Args:
+        jobs: sent to workers one by one.
+        after: for each job the indices of those that must have ended before it starts, with a result or without.
+        costs: how long each job takes, in any unit. Short chains of jobs start first, the shortest foremost: their
+            scores are there while the others run. Then the longest, so that no long one is left over at the end;
+            without costs in order.
+        on_result: called with (index, result) as each job succeeds.
+        function: called as ``function(job, device=...)`` for each job; a module-level one, which may go with the jobs
+            and the results from process to process.
+        devices: on one of which each job runs; ``per_device``: jobs at a time on each.
+        threads: of torch, for every job, since sums on the CPU may depend on it; None leaves torch alone.
+        settings: the section of ``execution`` that has the executor's name.
+
+    Raises ``ValueError`` when jobs wait for each other in a circle.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Any],
+        function: Callable[..., Any],
+        *,
+        devices: Sequence[str] = ("cpu",),
+        per_device: int = 1,
+        threads: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        after: Sequence[Collection[int]] | None = None,
+        costs: Sequence[float] | None = None,
+        on_result: Callable[[int, Any], None] | None = None,
+    ) -> None:
+        self.function, self.devices, self.per_device, self.threads = function, devices, per_device, threads
+        self.settings: Mapping[str, Any] = settings or {}
+        self.jobs, self._on_result = jobs, on_result
+        self.results: list[Any] = [None] * len(jobs)
+        self.failures: list[JobFailure] = []
+        #: Of jobs that were not taken: those that must end before.
+        self._open = {index: set(before) for index, before in enumerate(after or [()] * len(jobs))}
+        costs = costs or [0.0] * len(jobs)
+        self._chains = list(costs)
+        for index in reversed([*TopologicalSorter(self._open).static_order()]):
+            for before in self._open[index]:
+                self._chains[before] = max(self._chains[before], costs[before] + self._chains[index])
+        self._short = SHORT * max(self._chains, default=0.0)
+
+    @property
+    def startable(self) -> int:
+        """How many jobs could start now."""
+        return sum(not before for before in self._open.values())
+
+    def take(self) -> int | None:
+        """The index of the job to start next; None when none can start now (others may later)."""
+
+        def order(index: int) -> tuple[bool, float, int]:
+            chain, short = self._chains[index], self._chains[index] <= self._short
+            return not short, chain if short else -chain, index
+
+        index = min((index for index, before in self._open.items() if not before), key=order, default=None)
+        if index is not None:
+            del self._open[index]
+        return index
+
+    def report(self, index: int, answer: tuple[Any, ...]) -> None:
+        """Take note of what ``attempt`` returned for a job; jobs that waited for it may start.
+
+        Where it has no result they make what they lack themselves.
+        """
+        succeeded, *rest = answer
+        if succeeded:
+            (self.results[index],) = rest
+            if self._on_result is not None:
+                self._on_result(index, *rest)
+        else:
+            self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
+        for before in self._open.values():
+            before.discard(index)
+
+    def failed(self, index: int, message: str) -> None:
+        """Take note that a job has no result and no traceback: its process died."""
+        self.report(index, (False, message))
 
 
 def is_remote(executor: str) -> bool:
@@ -49,34 +160,21 @@ def is_remote(executor: str) -> bool:
     return bool(getattr(EXECUTORS.load(executor), "REMOTE", False))
 
 
-def run_all(
-    jobs: Sequence[J],
-    function: Callable[..., R],
-    *,
-    executor: str = "serial",
-    workers_per_device: int = 1,
-    devices: Sequence[str] = ("cpu",),
-    threads: int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    after: Sequence[Collection[int]] | None = None,
-    costs: Sequence[float] | None = None,
-    on_result: Callable[[int, R], None] | None = None,
-) -> list[R]:
+def run_all(jobs: Sequence[J], function: Callable[..., R], *, executor: str = "serial", **options: Any) -> list[R]:
     """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``.
 
     Args:
-        jobs, after, costs, on_result: see ``JobQueue``.
         executor: name of a file of this folder.
-        function, devices, workers_per_device, threads, settings: see ``Workers``.
+        function, options: see ``JobQueue``.
 
     Raises:
         JobsFailed: a ``RunFailed``, when jobs raised or their process died; all other jobs are
             finished first. ``KeyboardInterrupt``, SIGTERM and SIGHUP kill all workers at once.
     """
-    queue = JobQueue(jobs, after=after, costs=costs, on_result=on_result)
+    queue = JobQueue(jobs, function, **options)
     if jobs:
         with termination_raises():
-            EXECUTORS.load(executor).run(queue, Workers(function, devices, workers_per_device, threads, settings or {}))
+            EXECUTORS.load(executor).run(queue)
     if queue.failures:
         raise JobsFailed(queue.failures, queue.results)
     return queue.results
@@ -96,3 +194,53 @@ def require(package: str, extra: str, what: str) -> Any:
         message = f"'{value}' needs the package '{package}', which is not installed"
         hint = f"in the project's environment: pip install -c constraints.txt -e '.[{extra}]'"
         raise ConfigError([Problem("package-missing", "params.yaml", 0, f"execution.{key}", message, hint)]) from error
+
+
+# ---------------------------------------------------------------------------- for executors
+
+
+def attempt(function: Callable[..., Any], job: Any, device: str) -> tuple[Any, ...]:
+    """Return (True, result) of one job, or (False, message, traceback); for ``JobQueue.report``."""
+    try:
+        return True, function(job, device=device)
+    except Exception as error:
+        return False, *describe_failure(error)
+
+
+def describe_failure(error: Exception) -> tuple[str, str]:
+    """Return (message, traceback); our own errors say what to do and need no traceback, a defect does."""
+    if isinstance(error, RegftError):
+        return str(error), ""
+    return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+
+
+def is_machine_fault(error: Exception) -> bool:
+    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed.
+
+    A run that failed by itself (its loss diverged) and a defect would fail again.
+    """
+    if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
+        return True
+    torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised
+    # Outside of the training loop, which has an error of its own for it, memory runs out as torch says it.
+    kinds = [getattr(torch, name, None) for name in ("OutOfMemoryError", "AcceleratorError")]
+    return isinstance(error, tuple(kind for kind in kinds if kind is not None))
+
+
+@contextmanager
+def torch_threads(threads: int | None) -> Iterator[None]:
+    """Give torch and BLAS ``threads`` threads inside the block; None changes (and imports) nothing."""
+    if threads is None:
+        yield
+        return
+    import scipy.linalg  # noqa: F401  a BLAS that is loaded later has as many threads as there are cores
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads, "blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""Runs beside each other: fresh interpreters (spawn), ``workers_per_device`` for each device, each bound to one.
+"""Runs beside each other: fresh interpreters (spawn), ``per_device`` for each device, each bound to one.
 
 A worker takes seconds to import what runs need, and remembers the vectors of a frozen encoder. Within ``staying``
 workers wait for the next call.
@@ -16,21 +16,21 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.queue import JobQueue, Workers, attempt
+from regft_core.grid.executors import JobQueue, attempt
 from regft_core.grid.worker_processes import die_with_parent, give_back_freed_memory, without_main
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.opened_project import opened
 
 
-def run(queue: JobQueue, workers: Workers) -> None:
+def run(queue: JobQueue) -> None:
     """Share the jobs out; they, ``function`` (a module-level one) and the results travel between processes."""
-    devices = [device for _ in range(workers.per_device) for device in workers.devices][: len(queue.jobs)]
-    pools = [_worker(device, workers.threads) for device in devices]
+    devices = [device for _ in range(queue.per_device) for device in queue.devices][: len(queue.jobs)]
+    pools = [_worker(device, queue.threads) for device in devices]
     try:
         while True:
             for worker in pools:
                 if worker.future is None and (index := queue.take()) is not None:
-                    worker.start(index, workers.function, queue.jobs[index])
+                    worker.start(index, queue.function, queue.jobs[index])
             busy = [worker.future for worker in pools if worker.future is not None]
             if not busy:
                 break

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import RunFailed, StoreError
-from regft_core.grid.executors import require
-from regft_core.grid.queue import JobQueue, Workers, describe_failure, is_machine_fault, torch_threads
+from regft_core.grid.executors import JobQueue, describe_failure, is_machine_fault, require, torch_threads
 from regft_core.models.devices import own_device
 from regft_core.runs.code import package_root
 from regft_core.runs.store import RunStore
@@ -47,23 +46,24 @@ class MachineFault(Exception):
     """A run met a fault of its machine: another attempt, there or elsewhere, may succeed."""
 
 
-def run(queue: JobQueue, workers: Workers) -> None:
+def run(queue: JobQueue) -> None:
     """Run the jobs as Ray tasks; see the module.
 
-    ``workers.settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store,
+    ``queue.settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store,
     ``root`` (the project), ``store`` (its run store) and ``keys`` (for each job the runs that it starts from).
     """
     ray = require("ray", "ray", "executor: ray")
-    with _connected(ray, workers.settings, workers.per_device, workers.threads):
-        _Driver(ray, queue, workers).work()
+    with _connected(ray, queue):
+        _Driver(ray, queue).work()
 
 
 @contextmanager
-def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int | None) -> Iterator[None]:
+def _connected(ray: Any, queue: JobQueue) -> Iterator[None]:
     """Be connected to the cluster inside the block; a connection that was there before is used and stays."""
     if ray.is_initialized():
         yield
         return
+    settings, threads = queue.settings, queue.threads
     address = settings.get("address")
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
     environment["OMP_NUM_THREADS"] = str(threads or 1)
@@ -81,7 +81,7 @@ def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int
     options: dict[str, Any] = {"address": address or "local", "runtime_env": runtime}
     if address is None:
         cpus = settings.get("cpus") or threads or 1
-        options |= {"num_cpus": max(1, round(cpus * workers)), "include_dashboard": False}
+        options |= {"num_cpus": max(1, round(cpus * queue.per_device)), "include_dashboard": False}
     try:
         ray.init(**options, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -135,15 +135,15 @@ def _work_in_copy(
 class _Driver:
     """Submits, waits, and counts attempts."""
 
-    def __init__(self, ray: Any, queue: JobQueue, workers: Workers) -> None:
-        self.ray, self.queue, self.threads = ray, queue, workers.threads
-        self.function, settings = workers.function, workers.settings
+    def __init__(self, ray: Any, queue: JobQueue) -> None:
+        self.ray, self.queue, self.threads = ray, queue, queue.threads
+        self.function, settings = queue.function, queue.settings
         self.wanted = settings.get("device", "cpu")
-        self.cpus, self.gpus = float(settings.get("cpus") or workers.threads or 1), settings.get("gpus")
+        self.cpus, self.gpus = float(settings.get("cpus") or queue.threads or 1), settings.get("gpus")
         if self.gpus is None:
             here = ray.cluster_resources().get("GPU", 0) > 0
             without = self.wanted in ("cpu", "mps") or (self.wanted == "auto" and not here)
-            self.gpus = 0.0 if without else 1.0 / workers.per_device
+            self.gpus = 0.0 if without else 1.0 / queue.per_device
         self.retries = int(settings.get("retries", 3))
         #: The run store that the workers do not see; None where they do.
         self.store = RunStore(settings["store"]) if "root" in settings else None

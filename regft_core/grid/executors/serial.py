@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from regft_core.grid.queue import JobQueue, Workers, attempt, torch_threads
+from regft_core.grid.executors import JobQueue, attempt, torch_threads
 
 
-def run(queue: JobQueue, workers: Workers) -> None:
+def run(queue: JobQueue) -> None:
     """Run the jobs here; further devices and workers have nothing to do."""
-    with torch_threads(workers.threads):
+    with torch_threads(queue.threads):
         while (index := queue.take()) is not None:
-            queue.report(index, attempt(workers.function, queue.jobs[index], workers.devices[0]))
+            queue.report(index, attempt(queue.function, queue.jobs[index], queue.devices[0]))

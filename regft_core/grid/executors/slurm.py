@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regft_core.grid.executors import require
-from regft_core.grid.queue import JobQueue, Workers, attempt, describe_failure, torch_threads
+from regft_core.grid.executors import JobQueue, attempt, describe_failure, require, torch_threads
 from regft_core.models.devices import own_device
 
 REMOTE = True
@@ -45,20 +44,20 @@ class Task:
         return require("submitit", "slurm", "executor: slurm").helpers.DelayedSubmission(self)
 
 
-def run(queue: JobQueue, workers: Workers) -> None:
-    """Submit the jobs and wait for them; ``workers.settings`` is ``SlurmConfig`` with the device that is wanted."""
-    settings = workers.settings
+def run(queue: JobQueue) -> None:
+    """Submit the jobs and wait for them; ``queue.settings`` is ``SlurmConfig`` with the device that is wanted."""
+    settings = queue.settings
     # Read by submitit when it is imported, here and in the jobs, which inherit it.
     os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", settings.get("signal", "USR2"))
     submitit = require("submitit", "slurm", "executor: slurm")
-    executor, device = _executor(submitit, settings, workers.threads), settings.get("device", "cpu")
+    executor, device = _executor(submitit, settings, queue.threads), settings.get("device", "cpu")
     submitted: dict[int, Any] = {}
     try:
         while True:
             if indices := [index for _ in range(queue.startable) if (index := queue.take()) is not None]:
                 with executor.batch():  # one array job
                     for index in indices:
-                        task = Task(workers.function, queue.jobs[index], device, workers.threads)
+                        task = Task(queue.function, queue.jobs[index], device, queue.threads)
                         submitted[index] = executor.submit(task)
             if not submitted:
                 return

@@ -138,33 +138,13 @@ class ExportMismatch(RegftError):
     exit_code = 7
 
 
-class CodeChanged(RegftError):
-    """The code on disk is not the code that this process runs, so a result would be filed under another's key."""
+class InputChanged(RegftError):
+    """What a result rests on is not (or no longer) what its key, or the plan, says; nothing was stored.
+
+    That is configuration, code, rows, encoder or packages. ``text`` says what differs; the next step is added.
+    """
 
     exit_code = 9
 
-
-class InputChanged(RegftError):
-    """A file that a run reads is not (or no longer) the one in the run's key; nothing was stored.
-
-    Args:
-        what: the input, with its path.
-        when: when the difference was met.
-    """
-
-    exit_code = 11
-
-    def __init__(self, what: str, when: str = "was replaced while this run was being computed") -> None:
-        self.what, self.when = what, when
-        text = f"{what} {when}\n    -> nothing was stored; leave the file alone and run `dvc repro` again"
-        super().__init__("input-changed", text)
-
-    def __reduce__(self) -> tuple[type[InputChanged], tuple[str, str]]:
-        # Worker processes send their errors home; the default would call __init__ with the message.
-        return InputChanged, (self.what, self.when)
-
-
-class PlanOutdated(RegftError):
-    """Code, configuration, encoder or packages changed while a stage ran; nothing was committed."""
-
-    exit_code = 10
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, f"{text}\n    -> nothing was stored; run `dvc repro` again")

@@ -36,13 +36,11 @@ class ProgressWriter:
     Args:
         folder: of the board; None writes nothing.
         phase: which of the run's phases this is; one of the board's ``phases``.
-        unit: what is counted.
     """
 
-    def __init__(self, folder: str | None, run: str, phase: str, unit: str = "step") -> None:
+    def __init__(self, folder: str | None, run: str, phase: str) -> None:
         self.path = Path(folder) / f"{run}.json" if folder else None
-        self.phase, self.unit = phase, unit
-        self._last = float("-inf")
+        self.phase, self._last = phase, float("-inf")
         self(0, 0, 0, None, 0.0)
         self._last = float("-inf")  # the first real position is shown at once
 
@@ -51,28 +49,27 @@ class ProgressWriter:
         if self.path is None or (now - self._last < REFRESH_SECONDS and step < total):
             return
         self._last = now
-        state = {"phase": self.phase, "step": step, "total": total, "epoch": epoch, "loss": loss, "seconds": seconds}
+        state = {"phase": self.phase, "step": step, "total": total, "epoch": epoch, "loss": loss}
         temporary = self.path.with_suffix(".tmp")
         try:
-            temporary.write_text(json.dumps(state | {"unit": self.unit}), encoding="utf-8")
+            temporary.write_text(json.dumps(state), encoding="utf-8")
             os.replace(temporary, self.path)
         except OSError:
             self.path = None  # the board is gone; the run goes on
 
 
 class ProgressBoard:
-    """Draws the progress of several runs until it is closed (use as a context manager).
+    """Draws the progress of several jobs until it is closed (use as a context manager).
 
     Args:
         title: what is run, for instance ``finetune``.
-        shares: name of a run -> what it goes through, in order, with the share of the work (any unit).
-        called: what one of them is called, in the plural.
+        shares: name of a job -> what it goes through, in order, with the share of the work (any unit).
     """
 
-    def __init__(self, title: str, shares: Mapping[str, Mapping[str, float]], *, called: str = "runs") -> None:
-        self.title, self.called, self.shares = title, called, shares
-        self._work = {run: sum(of_run.values()) for run, of_run in shares.items()}
+    def __init__(self, title: str, shares: Mapping[str, Mapping[str, float]]) -> None:
+        self.title, self.shares = title, shares
         self.folder = tempfile.mkdtemp(prefix="regft-progress-")
+        #: Job -> whether it was computed; else it was found in the run store.
         self._ended: dict[str, bool] = {}
         #: When the first position of a run was seen, and the share done then: before it, workers only load libraries.
         self._begun: tuple[float, float] | None = None
@@ -88,16 +85,14 @@ class ProgressBoard:
         self._thread.join(timeout=5)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def ended(self, run: str) -> bool:
-        """Take note that a run has ended; returns whether it was computed now, not found in the run store."""
+    def ended(self, run: str) -> None:
+        """Take note that a job has ended."""
         file = Path(self.folder) / f"{run}.json"
-        computed = file.is_file()
-        self._ended[run] = computed
+        self._ended[run] = file.is_file()
         file.unlink(missing_ok=True)
-        return computed
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """Positions of the runs at work."""
+        """Positions of the jobs at work."""
         states = {}
         for run in [run for run in self.shares if run not in self._ended]:
             with suppress(OSError, ValueError):  # it has not started, or is written at this moment
@@ -105,65 +100,53 @@ class ProgressBoard:
         return states
 
     def share_done(self, states: Mapping[str, Mapping[str, Any]]) -> float:
-        """Share of the stage's work that is done, runs from the store left out, between 0 and 1."""
-        ended = dict(self._ended)
-        work = sum(size for run, size in self._work.items() if ended.get(run, True))
-        done = sum(self._work[run] for run, computed in ended.items() if computed)
-        done += sum(self._work[run] * self._share_of_run(run, state) for run, state in states.items())
+        """Share of the stage's work that is done, jobs from the store left out, between 0 and 1."""
+        done, work = 0.0, 0.0
+        for run, phases in self.shares.items():
+            size = sum(phases.values())
+            if (computed := self._ended.get(run)) is not None:
+                done, work = done + computed * size, work + computed * size
+                continue
+            work += size
+            if (state := states.get(run)) is not None and state["phase"] in phases:
+                inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
+                before = list(phases).index(state["phase"])
+                done += sum(list(phases.values())[:before]) + inside * phases[state["phase"]]
         return min(1.0, done / work) if work else 1.0
 
-    def seconds_left(self, states: Mapping[str, Mapping[str, Any]]) -> float | None:
-        """Seconds left at the pace so far; None when too little is done to tell."""
-        now, share = time.monotonic(), self.share_done(states)
+    def summary(self, states: Mapping[str, Mapping[str, Any]]) -> str:
+        """``2 of 6 jobs, about 3 min left``; without the time while too little is done to tell."""
+        text, now, share = f"{len(self._ended)} of {len(self.shares)} jobs", time.monotonic(), self.share_done(states)
         if self._begun is None and states:
             self._begun = now, share
         if self._begun is None or share - self._begun[1] < ENOUGH:
-            return None
-        return (now - self._begun[0]) * (1 - share) / (share - self._begun[1])
-
-    def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
-        inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
-        shares, phase = self.shares[run], state["phase"]
-        if phase not in shares:
-            return inside
-        before = sum(list(shares.values())[: list(shares).index(phase)])
-        return (before + inside * shares[phase]) / (self._work[run] or 1.0)
+            return text
+        return f"{text}, about {duration((now - self._begun[0]) * (1 - share) / (share - self._begun[1]))} left"
 
     def _run(self) -> None:
-        if not sys.stderr.isatty():
-            self._print_lines()
+        if sys.stderr.isatty():
+            from rich.live import Live
+            from rich.text import Text
+
+            with Live(console=console(error=True), transient=True, auto_refresh=False) as live:
+                while not self._stop.wait(REFRESH_SECONDS):
+                    states = self.states()
+                    lines = [f"{self.title}: {self.share_done(states):.0%} done, {self.summary(states)}"]
+                    lines += [f"  {run}: {position(state)}" for run, state in states.items()]
+                    live.update(Text("\n".join(lines)), refresh=True)
             return
-        from rich.live import Live
-        from rich.text import Text
-
-        with Live(console=console(error=True), transient=True, auto_refresh=False) as live:
-            while not self._stop.wait(REFRESH_SECONDS):
-                states = self.states()
-                lines = [f"{self.title}: {self.share_done(states):.0%} done, {self.summary(states)}"]
-                lines += [f"  {run}: {position(state)}" for run, state in states.items()]
-                live.update(Text("\n".join(lines)), refresh=True)
-
-    def _print_lines(self) -> None:
         shown, last = "", time.monotonic()
         while not self._stop.wait(min(REFRESH_SECONDS, LOG_SECONDS)):
             line = f"  {self.title}: {self.summary(self.states())}"  # the pace counts from the first position
-            if time.monotonic() - last < LOG_SECONDS:
-                continue
-            if line != shown:
-                print(line, file=sys.stderr, flush=True)
-            shown, last = line, time.monotonic()
-
-    def summary(self, states: Mapping[str, Mapping[str, Any]]) -> str:
-        """``2 of 6 runs, about 3 min left``."""
-        left = self.seconds_left(states)
-        text = f"{len(self._ended)} of {len(self.shares)} {self.called}"
-        return text if left is None else f"{text}, about {duration(left)} left"
+            if time.monotonic() - last >= LOG_SECONDS:
+                if line != shown:
+                    print(line, file=sys.stderr, flush=True)
+                shown, last = line, time.monotonic()
 
 
 def position(state: Mapping[str, Any]) -> str:
-    """``finetune step 20/32, epoch 3, loss 0.412``."""
+    """``finetune 20/32, epoch 3, loss 0.412``; of an evaluation without epoch and loss."""
     if not state["total"]:
         return f"{state['phase']} starts"
-    epoch = f", epoch {state['epoch'] + 1}" if state["unit"] == "step" else ""
-    loss = "" if state["loss"] is None else f", loss {state['loss']:.3f}"
-    return f"{state['phase']} {state['unit']} {state['step']}/{state['total']}{epoch}{loss}"
+    training = "" if state["loss"] is None else f", epoch {state['epoch'] + 1}, loss {state['loss']:.3f}"
+    return f"{state['phase']} {state['step']}/{state['total']}{training}"

@@ -35,10 +35,9 @@ exit codes
   0  done                          6  the run store is damaged or locked
   1  runs or a tracker failed      7  an export differs from what was trained
   2  configuration, wrong command  8  out of memory
-  3  data                          9  code changed while it ran
-  4  encoder or exported model    10  the plan is out of date
-  5  a run failed                 11  an input changed while it was read
-130  interrupted; run it again to go on"""
+  3  data                          9  code or an input changed; run again
+  4  encoder or exported model    130  interrupted; run it again to go on
+  5  a run failed"""
 BASH = """\
 # bash: eval "$(regft completion)"    zsh: autoload -U bashcompinit && bashcompinit, then the same
 _regft() {{

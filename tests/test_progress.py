@@ -25,15 +25,15 @@ def board() -> Any:
 
 def test_the_share_counts_what_is_computed_only(board: ProgressBoard) -> None:
     assert board.share_done(board.states()) == 0.0
-    assert board.ended(RUNS[0]) is False  # from the store: two are left
+    board.ended(RUNS[0])  # from the store: two are left
     ProgressWriter(board.folder, RUNS[1], "finetune")(5, 10, 0, 0.4, 1.0)
     assert board.share_done(board.states()) == 0.25
-    assert board.ended(RUNS[1]) is True
+    board.ended(RUNS[1])
     assert board.states() == {}
     assert board.share_done(board.states()) == 0.5
-    assert board.summary({}).startswith("2 of 3 runs")
+    assert board.summary({}).startswith("2 of 3 jobs")
     ProgressWriter(board.folder, RUNS[2], "finetune")  # even one that ends before its first step
-    assert board.ended(RUNS[2]) is True
+    board.ended(RUNS[2])
     assert board.share_done(board.states()) == 1.0
 
 
@@ -41,11 +41,11 @@ def test_the_time_left_follows_from_the_pace(board: ProgressBoard, monkeypatch: 
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     at = {RUNS[0]: {"phase": "finetune", "step": 0, "total": 100}}
     now = 1000.0
-    assert board.seconds_left({}) is None  # workers start
+    assert board.summary({}) == "0 of 3 jobs"  # workers start
     now, at[RUNS[0]]["step"] = 1040.0, 10
-    assert board.summary(at) == "0 of 3 runs"  # it may have loaded libraries until now
+    assert board.summary(at) == "0 of 3 jobs"  # it may have loaded libraries until now
     now, at[RUNS[0]]["step"] = 1100.0, 60
-    assert board.summary(at) == "0 of 3 runs, about 5 min left"  # half of one of three took a minute
+    assert board.summary(at) == "0 of 3 jobs, about 5 min left"  # half of one of three took a minute
 
 
 def test_a_later_phase_stands_after_the_earlier_ones() -> None:
@@ -60,8 +60,8 @@ def test_a_log_gets_one_line_for_the_stage(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
     printed = io.StringIO()  # not capsys, which loses what another thread writes while it is read
     monkeypatch.setattr(sys, "stderr", printed)
-    with ProgressBoard("evaluate", {run: {"evaluate": 1.0} for run in RUNS}, called="jobs") as board:
-        ProgressWriter(board.folder, RUNS[0], "evaluate", unit="row")(30, 60, 0, None, 0.0)
+    with ProgressBoard("evaluate", {run: {"evaluate": 1.0} for run in RUNS}) as board:
+        ProgressWriter(board.folder, RUNS[0], "evaluate")(30, 60, 0, None, 0.0)
         for _ in range(600):
             if printed.getvalue():
                 break

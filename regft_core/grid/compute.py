@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regft_core.disk.files import remove, write_json
-from regft_core.errors import PlanOutdated, RegftError, RunFailed, StoreError
+from regft_core.errors import InputChanged, RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
@@ -47,7 +47,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
         only: ``METHOD/TASK`` of the cells to compute; by default all. The others are left as they are.
 
     Raises:
-        PlanOutdated: configuration, code, rows or packages are not those of the plan.
+        InputChanged: configuration, code, rows or packages are not those of the plan.
     """
     grid, planned = _Grid(open_project(root), stage, say), read_plan(root, stage)
     if only:
@@ -145,7 +145,7 @@ class _Grid:
             pruned = time.monotonic()
 
         shares = {planned.job.name: planned.shares for planned in jobs}
-        with ProgressBoard(self.stage, shares, called="jobs") as board:
+        with ProgressBoard(self.stage, shares) as board:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)
@@ -185,10 +185,10 @@ class _Grid:
 
     def _require_planned(self, project: Project, name: str, keys: Keys) -> None:
         if cell_keys(project, _cell(name)).get(self.stage) != keys:
-            raise PlanOutdated(
+            raise InputChanged(
                 "plan-outdated",
                 f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and packages any more "
-                f"(first difference: {name}), which was not written; run `dvc repro` again",
+                f"(first difference: {name})",
             )
 
     def _write(self, project: Project, name: str, keys: Keys) -> list[Job]:

@@ -24,7 +24,7 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError, PlanOutdated, Problem, StoreError
+from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
 from regft_core.grid.measured_lengths import (
     fast_tokenizer,
     lengths_file,
@@ -57,7 +57,7 @@ def prepare(project: Project, method: Method | None = None, task: str = "") -> N
     Raises:
         ConfigError: a word of a prompt is not one token of the encoder.
         DataError, ModelError: rows, or the tokenizer, cannot be read; ``ood`` names a set whose file is not there.
-        CodeChanged, PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
+        InputChanged: what rows are made from was edited meanwhile; nothing of them was written.
     """
     require_named_sets(project)
     _check_words(project)
@@ -147,16 +147,15 @@ def _lengths(project: Project, task: str) -> None:
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
     """Return what gives the key of rows that are about to be made; it is called before they are written.
 
-    ``inputs`` gives what they are made from as it is now. Raises CodeChanged where the loaded code is not what its
-    files say, and the result PlanOutdated where they would be made from something else.
+    ``inputs`` gives what they are made from as it is now. Raises InputChanged where the loaded code is not what its
+    files say, as does the result where they would be made from something else.
     """
     before = inputs()
     load(scope)
 
     def key() -> str:
         if inputs() != before:
-            what = f"files or code changed while rows of task '{task}' were made; nothing was written"
-            raise PlanOutdated("rows-edited", f"{what}\n    -> run `dvc repro` again")
+            raise InputChanged("rows-edited", f"files or code changed while rows of task '{task}' were made")
         load(scope)
         return sha256_json(before)
 

@@ -67,7 +67,9 @@ class ModelSource:
         """
         known, now = dict(self.files), _read_files(self.path, self.name)
         if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
-            raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(changed)}")
+            raise InputChanged(
+                "encoder-replaced", f"encoder '{self.name}' ({self.path}): {', '.join(changed)} was replaced"
+            )
         return self.path
 
     def config(self) -> dict[str, Any]:

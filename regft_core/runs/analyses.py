@@ -22,7 +22,7 @@ from regft_core.data.examples import read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_text
 from regft_core.disk.reading import validation_text
-from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
+from regft_core.errors import DataError, InputChanged, OutOfMemory, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
 from regft_core.lazy import np
@@ -103,7 +103,7 @@ class JudgedRun:
         An evaluation that raises is recorded as failed, with the place; the others and the scores stand.
 
         Raises:
-            CodeChanged: an evaluation's code is edited while it runs.
+            InputChanged: an evaluation's code is edited while it runs.
             StoreError: the store cannot be read or written.
         """
         found = {}
@@ -154,7 +154,7 @@ class JudgedRun:
             return status | evaluation.run(self.seen_by(evaluation, options)).as_json(self.logits)
         except Unfit as reason:
             return status | Findings(remarks=(str(reason),)).as_json(self.logits)
-        except (CodeChanged, InputChanged, PlanOutdated, StoreError, OutOfMemory, MemoryError):
+        except (InputChanged, StoreError, OutOfMemory, MemoryError):
             raise
         except Exception as error:
             *_, place = traceback.extract_tb(error.__traceback__)
@@ -208,7 +208,7 @@ class JudgedRun:
         rows = {name: read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev")}
         if changed := [name for name in rows if sha256_text(to_jsonl(rows[name])) != described["content"][name]]:
             files = listing(str(folder / f"{name}.jsonl") for name in changed)
-            raise InputChanged(f"{files} of task '{task}'", "changed after it was prepared")
+            raise InputChanged("rows-edited", f"{files} of task '{task}' changed after it was prepared")
         train, dev = rows["train"], rows["dev"]
         if self.context.task.get("drawn"):  # from rows that the other task may have, too
             judging = {text_key(row) for row in self._sets["dev"].examples}

@@ -26,7 +26,7 @@ import regft_core
 from regft_core.catalogue import LOADED
 from regft_core.disk.canonical import sha256_json, sha256_text
 from regft_core.disk.paths import FileState, content_sha256, file_state, settled
-from regft_core.errors import CodeChanged, ConfigError, Problem
+from regft_core.errors import ConfigError, InputChanged, Problem
 
 #: Modules (with all below them) that change no number, unless they are entries.
 NEVER: Mapping[str, str] = {
@@ -305,7 +305,7 @@ def load(scope: Scope) -> None:
     Packages may be imported when they are first used, so one that was installed meanwhile is refused both times.
 
     Raises:
-        CodeChanged: this process may have loaded, or read, another content of a file, or another version of a package,
+        InputChanged: this process may have loaded, or read, another content of a file, or another version of a package,
             than there is now.
         ConfigError: as ``code_of``.
     """
@@ -320,8 +320,7 @@ def load(scope: Scope) -> None:
 
 def _refuse(changed: list[str]) -> None:
     if changed:
-        what = f"{', '.join(changed)} changed after this process had begun"
-        raise CodeChanged("code-edited", f"{what}\n    -> nothing was stored; run `dvc repro` again")
+        raise InputChanged("code-edited", f"{', '.join(changed)} changed after this process had begun")
 
 
 def edited_files(scope: Scope) -> list[str]:

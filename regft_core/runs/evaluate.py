@@ -102,7 +102,7 @@ def _evaluate(context: Context, model: FinishedModel) -> tuple[dict[str, Any], d
     """Evaluate a run; returns its result, and the files beside it."""
     from regft_core.evaluate.evaluated import evaluate_run, evaluated_set
 
-    progress = ProgressWriter(context.job.progress, context.job.name, "evaluate", unit="row")
+    progress = ProgressWriter(context.job.progress, context.job.name, "evaluate")
     seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
 
     def show(rows: int) -> None:

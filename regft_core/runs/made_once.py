@@ -11,7 +11,7 @@ from typing import Any
 
 from regft_core.data.encode import token_memory, vector_memory
 from regft_core.disk.canonical import sha256_json
-from regft_core.errors import InputChanged, PlanOutdated, RunFailed
+from regft_core.errors import InputChanged, RunFailed
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of, load
 from regft_core.runs.context import Context, kept_tokenizer
@@ -38,19 +38,18 @@ def made_once(
         serves: whether a finished run has what is asked of it.
 
     Raises:
-        PlanOutdated: the run has another key now.
-        CodeChanged: this process has loaded other code, or packages were installed meanwhile.
-        InputChanged: an input is edited meanwhile.
+        InputChanged: the run has another key now, an input was edited or packages were installed meanwhile, or this
+            process has loaded other code.
     """
     stored = context.store.get(key)
     if stored is not None and serves(stored):
         return stored
     settled = identity(context)
     if sha256_json(settled) != key:  # else what the store has under the present key would pass for it
-        raise PlanOutdated(
+        raise InputChanged(
             "out-of-date",
             f"the encoder, configuration, code, data or packages of {what} of {context.job.name} "
-            "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+            "are no longer those it was trained with",
         )
     files = _files(context, scope())
     load(scope())
@@ -61,7 +60,9 @@ def made_once(
         if edited or changed:
             rows = [str(context.rows_file), f"below {context.dataset.parent}"]  # what else decides is prepared
             parts = f"{listing(edited or ['encoder'])} ({listing(changed or rows)})"
-            raise InputChanged(f"{parts} of {what} of {context.job.name}", "changed while it was computed")
+            raise InputChanged(
+                "input-changed", f"{parts} of {what} of {context.job.name} changed while it was computed"
+            )
         load(scope())
 
     here = set_up(context.device, context.params.execution)

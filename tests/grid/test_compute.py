@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.errors import ConfigError, DataError, PlanOutdated
+from regft_core.errors import ConfigError, DataError, InputChanged
 from regft_core.grid import jobs
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner, prepared_devices, run_job
@@ -216,7 +216,7 @@ def test_pruning_spares_what_unfinished_runs_need(
 def test_a_configuration_edited_after_the_plan_is_refused(project: Path) -> None:
     plan(project)
     change(project, grid={"seeds": [0]})
-    with pytest.raises(PlanOutdated, match=r"work/plan/finetune.json is not the plan"):
+    with pytest.raises(InputChanged, match=r"work/plan/finetune.json is not the plan"):
         compute(project, "finetune", say=quiet)
     assert not (project / "work" / "finetune").exists()
 

@@ -14,7 +14,7 @@ import pytest
 
 import regft_core
 from regft_core import catalogue
-from regft_core.errors import CodeChanged, ConfigError
+from regft_core.errors import ConfigError, InputChanged
 from regft_core.runs import code
 from regft_core.runs.code import Scope, code_of, load
 from tests.errors import raises_code
@@ -187,7 +187,7 @@ def test_what_was_edited_after_it_was_loaded_is_refused(
     before = code_of(SCOPE).sha256
     later(toy, file, old, new)
     if refused:
-        with pytest.raises((CodeChanged, ConfigError)):
+        with pytest.raises((InputChanged, ConfigError)):
             load(SCOPE)
     else:
         load(SCOPE)  # the next run in this process
@@ -200,7 +200,7 @@ def test_a_plugin_that_was_edited_after_it_was_loaded_is_refused(toy: Path, monk
     monkeypatch.setitem(catalogue.LOADED, plugin, (state.st_mtime_ns, state.st_size))
     load(Scope((plugin,)))
     monkeypatch.setitem(catalogue.LOADED, plugin, (0, 0))
-    with raises_code(CodeChanged, "code-edited", "unused.py"):
+    with raises_code(InputChanged, "code-edited", "unused.py"):
         load(Scope((plugin,)))
 
 
@@ -208,7 +208,7 @@ def test_a_package_that_was_installed_after_it_was_met_is_refused(toy: Path, mon
     write(toy, "toy/late.py", "", "from regft_core.lazy import np\n")
     load(SCOPE)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "99")
-    with raises_code(CodeChanged, "code-edited", "the package numpy"):
+    with raises_code(InputChanged, "code-edited", "the package numpy"):
         load(SCOPE)
 
 
@@ -222,7 +222,7 @@ def test_an_edit_after_an_early_import_is_refused(toy: Path, file: str) -> None:
     importlib.import_module("toy.base")
     time.sleep(0.03)
     touch(toy / file)
-    with raises_code(CodeChanged, "code-edited", "changed after this process had begun"):
+    with raises_code(InputChanged, "code-edited", "changed after this process had begun"):
         load(SCOPE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regft_core.errors import PlanOutdated
+from regft_core.errors import InputChanged
 from regft_core.grid.executors import torch_threads
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
@@ -52,7 +52,7 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
     before = set(runs(project))
     context = Context(job(project, "vanilla"))
     context.keys.take({"finetune": record["key"]})
-    with raises_code(PlanOutdated, "out-of-date"):
+    with raises_code(InputChanged, "out-of-date"):
         evaluate(context, record)
     assert set(runs(project)) == before
     change(project, training={"learning_rate": 1e-3})

@@ -68,7 +68,7 @@ class ModelSource:
         known, now = dict(self.files), _read_files(self.path, self.name)
         if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
             raise InputChanged(
-                "encoder-replaced", f"encoder '{self.name}' ({self.path}): {', '.join(changed)} was replaced"
+                "input-changed", f"encoder '{self.name}' ({self.path}): {', '.join(changed)} was replaced"
             )
         return self.path
 

@@ -208,7 +208,7 @@ class JudgedRun:
         rows = {name: read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev")}
         if changed := [name for name in rows if sha256_text(to_jsonl(rows[name])) != described["content"][name]]:
             files = listing(str(folder / f"{name}.jsonl") for name in changed)
-            raise InputChanged("rows-edited", f"{files} of task '{task}' changed after it was prepared")
+            raise InputChanged("input-changed", f"{files} of task '{task}' changed after it was prepared")
         train, dev = rows["train"], rows["dev"]
         if self.context.task.get("drawn"):  # from rows that the other task may have, too
             judging = {text_key(row) for row in self._sets["dev"].examples}

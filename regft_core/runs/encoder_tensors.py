@@ -89,7 +89,7 @@ def left_out(context: Context, phase: Phase, stored: StoredRun) -> list[str]:
     listed, source = json.loads(stored.read_bytes(FILE)), context.source_of(phase)
     if listed["encoder"] != source.content_sha256:
         raise InputChanged(
-            "encoder-replaced", f"the encoder '{source.name}', of which run {stored.key} has weights, was replaced"
+            "input-changed", f"the encoder '{source.name}', of which run {stored.key} has weights, was replaced"
         )
     return list(listed["tensors"])
 

@@ -37,8 +37,8 @@ every setting with the section that states it, or with the reason for ours. A te
 - *Settings* are counted: stated by the paper; stated, but lost in the text at hand; left open by the paper; run
   otherwise here. *Differs* names the last, and what differs apart from settings.
 - *GPU hours*: from nothing, all presets of the item, on one A100 or H100: 6 operations per weight and token, rows of
-  `max_length` tokens, 25 TFLOP/s in fp32 and 120 in bf16, evaluation left out. Equal runs of several presets are trained
-  once.
+  `max_length` tokens, 25 TFLOP/s in fp32 and 120 in bf16, evaluation left out. Equal runs of several presets are
+  trained once.
 
 [benchmarks/README.md](../benchmarks/README.md) tells which claims a small encoder shows on real rows.
 """

@@ -195,19 +195,17 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
     finetune, search = work.finetune(cell), work.search(cell) if searches else None
     records = {run.seed: run for run in work.evaluation(cell).runs}
     trained = {run.seed: run for run in finetune.runs}
-    file, stage = work.result_file(cell), "evaluate"
-    if missing := [seed for seed in seeds if seed not in records or seed not in trained]:
-        raise wrong(file, f"seeds {missing} of the grid have not been run", stage, "run-missing")
-    if stale := [seed for seed in seeds if records[seed].key != trained[seed].key]:
-        what = f"the evaluation of seeds {stale} belongs to other runs than work/finetune"
-        raise wrong(file, what, stage, "outdated-evaluation")
+    keys = {seed: (records.get(seed), trained.get(seed)) for seed in seeds}
+    if late := [seed for seed, (one, other) in keys.items() if one is None or other is None or one.key != other.key]:
+        what = f"seeds {late} of the grid have no evaluation of the runs in work/finetune"
+        raise wrong(work.result_file(cell), what, "evaluate", "outdated-evaluation")
     predictions: dict[int, dict[str, Array]] = {}
     for record in (records[seed] for seed in seeds if records[seed].ok):
         for name in described.sets:
             predicted = work.predictions(cell, record.seed, name, described.kind)
             if not rows[name].fits(record.seed, predicted):
                 what = f"its rows or gold labels differ from those of other runs on {name}, so runs cannot be paired"
-                raise wrong(work.predictions_file(cell, record.seed, name), what, stage, "rows-differ")
+                raise wrong(work.predictions_file(cell, record.seed, name), what, "evaluate", "rows-differ")
             predictions.setdefault(record.seed, {})[name] = predicted.predicted
     stages = ("finetune", "search") if searches else ("finetune",)
     curves = [points for one in stages if (points := work.curves(one, cell, seeds)) is not None]

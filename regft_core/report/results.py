@@ -20,8 +20,6 @@ from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import Verdict, Word, overall
 
-#: Up to so many blocks ``dvc exp show`` has intervals and sets out of distribution.
-WHOLE = 2
 #: Characters of a line in a notebook.
 WIDTH = 120
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.
@@ -177,9 +175,9 @@ def primary(blocks: Sequence[Block]) -> dict[str, Any]:
 
     A block is a line of ``dvc metrics show``. Each of its numbers is a column of ``dvc exp show``, which sorts them by
     name: ``method`` (to take), ``score`` with its interval, its sets out of distribution, all as the page shows them.
-    Of several blocks only method and score, so that they stay beside each other; ``results.json`` has everything.
+    Of more than two blocks only method and score, so that they stay beside each other.
     """
-    return {block.name: _shown(block, whole=len(blocks) <= WHOLE) for block in blocks}
+    return {block.name: _shown(block, whole=len(blocks) <= 2) for block in blocks}
 
 
 def _shown(block: Block, whole: bool) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def built(make: Any) -> Built:
     """Two tasks, controls, a failed and a collapsed run, overrides, a search phase, hostile text."""
     no_dropout = {"dropout": {"hidden": 0.0}}
     arms = {
-        "hype_n": Arm(0.84, overrides=no_dropout, seconds=12.0, logs=("hype.noise_scale",)),
+        "hype_n": Arm(0.84, overrides=no_dropout, seconds=12.0),
         "vanilla": Arm(0.72, description="plain <b>fine</b>-tuning"),
         "vanilla_no_dropout": Arm(0.84, control_for="hype_n", overrides=no_dropout),
         "weight_mixup": Arm(0.9, search=True, declared=4.0, seconds=20.0, variant="paper", failed={3: HOSTILE}),

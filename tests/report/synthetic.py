@@ -49,7 +49,6 @@ class Arm:
     collapsed: tuple[int, ...] = ()
     description: str = ""
     curves: bool = True
-    logs: tuple[str, ...] = ()
     #: Where all runs were made, or (seed ->) the exceptions; None: the records do not say.
     environment: Mapping[str, Any] | None = None
     elsewhere: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -316,21 +315,14 @@ def _cell(
 
 
 def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
-    if arm.curves:
-        with open(folder / "curves.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm"])
-            for seed in seeds:
-                if seed in arm.failed:
-                    continue
-                rng = np.random.default_rng(derive(seed, "curve"))
-                members = ["finetune"] if phase == "finetune" else [f"search-{i}" for i in range(arm.members)]
-                for name, step in product(members, range(1, 58)):
-                    loss = 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random()
-                    writer.writerow([seed, name, step, step / 19, loss, 1e-4 * (1 - step / 57), 1.0])
-    with open(folder / "method_metrics.csv", "w", newline="", encoding="utf-8") as file:
+    if not arm.curves:
+        return
+    with open(folder / "curves.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["seed", "phase", "step", "name", "value"])
-        writer.writerows(
-            [seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3)
-        )
+        writer.writerow(["seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm"])
+        for seed in (seed for seed in seeds if seed not in arm.failed):
+            rng = np.random.default_rng(derive(seed, "curve"))
+            members = ["finetune"] if phase == "finetune" else [f"search-{i}" for i in range(arm.members)]
+            for name, step in product(members, range(1, 58)):
+                loss = 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random()
+                writer.writerow([seed, name, step, step / 19, loss, 1e-4 * (1 - step / 57), 1.0])

@@ -114,14 +114,6 @@ def test_print_is_three_pages_with_folds_closed_and_nothing_to_click(visit: Any)
     assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))) <= 3
 
 
-def test_the_reference_is_shown_beside_the_method_to_take(visit: Any) -> None:
-    page = visit("6-methods")
-    theirs = page.locator(".theirs").first
-    assert not theirs.is_visible()
-    page.get_by_label("show vanilla beside it").check()
-    assert theirs.is_visible()
-
-
 @pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "dark", marks=pytest.mark.slow), (390, "light")])
 def test_no_rule_of_accessibility_is_broken(visit: Any, width: int, scheme: str) -> None:
     pytest.importorskip("axe_core_python", reason="axe-core-python is not installed (pip install '.[test]')")

@@ -136,13 +136,6 @@ def test_a_cheaper_method_is_taken_within_the_tolerance_only(tolerance: float, e
     assert ("within the tolerance of 3.0" in text) is (expected == "cheap")
 
 
-@pytest.mark.parametrize(("cost", "expected"), [(0.96, "best"), (0.94, "cheap"), (1.04, "best"), (None, "best")])
-def test_cheaper_is_what_declares_clearly_fewer_passes(cost: float | None, expected: str) -> None:
-    right = {"reference": 120, "cheap": 170, "best": 171}
-    costs = {"reference": 1.0, "best": 2.0, "cheap": cost and 2 * cost}
-    assert taken(choose(right, costs, tolerance=2.0)) == expected
-
-
 # ------------------------------------------------------------------ one choice
 
 
@@ -200,17 +193,6 @@ def test_what_is_preferred_is_better_than_a_constant_answer() -> None:
     ]
     assert decide_module._pick(choices, 0.5, "preferred")[0].method == "preferred"
     assert decide_module._pick(choices, 0.5, "preferred", {"constant"})[0].method == "best"
-
-
-def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> None:
-    """``near`` is within the tolerance of the best elsewhere, and not better than ``leader`` by more than it."""
-    losses = {"leader": (0.0, 0.75, 1.0), "near": (0.25, 0.4, 2.0), "far": (0.3, 0.0, 3.0), "off": (0.6, 0.0, 0.1)}
-    choices = [
-        Choice(name, SimpleNamespace(), Belief(0, 0, 0, 0, here), cost, (), Belief(0, 0, 0, 0, there))  # type: ignore[arg-type]
-        for name, (here, there, cost) in losses.items()
-    ]
-    pick, usual = decide_module._pick(choices, 0.5)
-    assert (pick.method, usual.method) == ("far", "leader")
 
 
 def test_the_sets_that_decide() -> None:

@@ -13,11 +13,9 @@ from regft_core.api import Project
 from regft_core.report import planner, project_report
 from regft_core.report.write import project_inputs
 from regft_core.runs.opened_project import open_project
-from regft_core.serve.card import reported
 from regft_core.settings.grid import cells
 from regft_core.tracking.entries import read_grid
 from tests.report.synthetic import Arm, Task, build
-from tests.report.test_one_verdict import said_of
 from tests.small_project import build as build_project
 
 SEEDS = range(6)
@@ -56,18 +54,6 @@ def test_the_tags_of_mlflow(seen: Any) -> None:
     for method in ARMS:
         found = set(filter(None, records[method].get("no_better_than_constant", "").split(", ")))
         assert found == {s for m, s in BELOW if m == method}
-
-
-def test_the_model_card(seen: Any) -> None:
-    said = {}
-    for method in ARMS:
-        context: Any = SimpleNamespace(
-            root=seen.root, job=SimpleNamespace(method=method, task="reviews", size="16", seed=0)
-        )
-        card = "\n".join(f"- {text}" for text in reported(context).get("findings") or ())
-        said |= {(one, other.rstrip(".:,")): word for one, word, other in said_of(card)}
-    assert {pair: word for pair, word in WORDS.items() if pair in said} == said
-    assert len(said) == 3  # a control has no sentences of its own
 
 
 def test_the_data_frame(seen: Any) -> None:

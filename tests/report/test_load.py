@@ -56,7 +56,7 @@ def without_seed(manifest: Any) -> None:
         ("work/finetune/vanilla/sst2/300/manifest.json", None, "damaged-json", "finetune"),
         ("work/search/weight_mixup/sst2/300/manifest.json", None, "damaged-json", "search"),
         (f"{PLACE}/predictions/seed-2/contrast.jsonl", None, "damaged-output", "evaluate"),
-        (f"{PLACE}/result.json", without_run, "run-missing", "evaluate"),
+        (f"{PLACE}/result.json", without_run, "outdated-evaluation", "evaluate"),
         ("work/subsamples/sst2/300/manifest.json", without_seed, "rows-missing", "subsample"),
         (f"{PLACE}/result.json", lambda v: v["runs"][2].update(key="f" * 64), "outdated-evaluation", "evaluate"),
     ],

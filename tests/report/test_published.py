@@ -224,14 +224,6 @@ def report(root: Path, model: dict[str, Any], phases: dict[str, Any] | None = No
     return beside(root, ENCODERS, ["vanilla", "good", *(["first"] if phases else [])], 3)
 
 
-def test_a_folder_that_is_the_encoder(encoders: Path) -> None:
-    found = report(encoders, {"name": "/models/r"}, **CONFIG)
-    assert cell(found, "Good", "sst2").difference is not None
-    # RTE starts from another checkpoint in the paper.
-    said = ("another encoder: roberta-large here, roberta-large, tuned on mnli in the paper",)
-    assert cell(found, "Good", "rte").otherwise == said
-
-
 def test_a_checkpoint_of_another_task_fits_the_columns_that_start_from_it(encoders: Path) -> None:
     found = report(encoders, {"name": TUNED, "revision": "2a8f12d"})
     assert cell(found, "Good", "rte").difference is not None

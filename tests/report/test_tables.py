@@ -1,7 +1,8 @@
-"""The numbers agree with what one computes by hand from the files."""
+"""The numbers agree with what one computes by hand from the files, and so do the files beside the page."""
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -16,8 +17,11 @@ from hypothesis import strategies as st
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
 from regft_core.report.leaderboard import leaderboard
+from regft_core.report.results import thinned
 from regft_core.report.scores import ordered
+from regft_core.runs.work import CurvePoint
 from regft_core.schema.params import ReportConfig
+from regft_core.schema.tasks import RESERVED_SETS
 from tests.errors import raises_code
 from tests.report.synthetic import Arm, Task, build, methods_of
 from tests.statistics.single import paired_difference
@@ -121,19 +125,10 @@ def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject)
 def test_a_difference_cannot_pass_the_metrics_range(make: Any) -> None:
     """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
     arms = {"vanilla": Arm(0.02, 0.0), "good": Arm(0.99, 0.0, collapsed=(0,))}
-    tasks = {"one": Task(n=200), "two": Task(n=200)}
-    built = make(arms, tasks, seeds=[0, 1, 2])
-    for found in built.report.blocks:
-        for c in found.row("good").comparisons:
-            assert c.estimate.high == 1.0
-            assert -1.0 <= c.estimate.low < c.estimate.mean
-    raw = paired_difference(
-        predictions(built.root, "good", "one"), predictions(built.root, "vanilla", "one"),
-        [json.loads(line)["label"] for line in (
-            built.root / "work/evaluate/vanilla/one/300/predictions/seed-0/dev.jsonl").read_text().splitlines()],
-        "accuracy", samples=500,
-    )  # fmt: skip
-    assert raw.high > 1.0  # what the report would have shown
+    (found,) = make(arms, {"one": Task(n=200)}, seeds=[0, 1, 2]).report.blocks
+    (c,) = (c for c in found.row("good").comparisons if c.set == "dev")
+    assert c.estimate.high == 1.0
+    assert -1.0 <= c.estimate.low < c.estimate.mean
 
 
 def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
@@ -157,3 +152,61 @@ def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
     heads = [column.head for column in leaderboard(found, "vanilla").columns]
     assert "vs replaced" in heads
     assert "gain" not in heads, "the reference has a column of its own"
+
+
+# -------------------------------------------------------------------------------------------- files
+
+
+def rows(built: Any, name: str) -> list[dict[str, str]]:
+    with open(built.root / "reports" / "tables" / f"{name}.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_tables_have_a_row_per_run(built: Any) -> None:
+    of = ("sst2", "weight_mixup", "dev", "accuracy")
+    own = [
+        float(row["value"])
+        for row in rows(built, "scores")
+        if (row["task"], row["method"], row["set"], row["metric"]) == of
+    ]
+    results = json.loads((built.root / "reports" / "results.json").read_text())
+    shown = results["sst2-300"]["weight_mixup"]["dev"]["accuracy"]
+    assert (len(own), np.mean(own)) == (shown["n"], pytest.approx(shown["mean"]))
+    runs = rows(built, "runs")
+    assert len(runs) == 2 * 6 * 6
+    (failed,) = [row for row in runs if row["status"] == "failed" and row["task"] == "sst2"]
+    assert (failed["method"], failed["seed"]) == ("weight_mixup", "3")
+    assert [row["collapsed"] for row in runs if row["method"] == "weight_mixup_soup"].count("constant") == 2
+    declared = {float(row["value"]) for row in rows(built, "costs") if row["quantity"] == "declared_ratio"}
+    assert declared == {1.0, 2.0, 3.8, 4.0}
+    # Whatever stands beside the sets of a task is refused as the name of a set.
+    sets = {name for one in built.report.blocks for name in one.sets}
+    assert all(set(row) - sets <= RESERVED_SETS for one in built.report.blocks for row in results[one.name].values())
+
+
+def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: Any) -> None:
+    """``dvc exp show`` prints a column per number, by name: method and score come first."""
+    shown = json.loads((built.root / "reports" / "metrics" / "sst2-300.json").read_text())
+    everything = built.report.results["sst2-300"]
+    (taken,) = [name for name, own in everything.items() if own.get("decision", {}).get("taken")]
+    dev, contrast = (everything[taken][name]["accuracy"] for name in ("dev", "contrast"))
+    numbers = {
+        "score": dev["mean"],
+        "score_low": dev["low"],
+        "score_high": dev["high"],
+        "set_contrast": contrast["mean"],
+    }
+    points = {name: round(100 * value, 2) for name, value in numbers.items()}
+    assert shown == {"method": taken, **points, "unfinished": 1}
+    assert sorted(shown)[:2] == ["method", "score"]
+
+
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
+    found = thinned([CurvePoint(1, "finetune", i, float(i), None, 1.0) for i in range(1, n + 1)], most)
+    assert len(found) == min(n, most)
+    assert found["step"].is_monotonic_increasing
+    assert found["step"].iloc[-1] == n
+    if n % most == 0 or n <= most:
+        assert found["loss"].mean() == pytest.approx((n + 1) / 2)
+    assert found["learning_rate"].isna().all()

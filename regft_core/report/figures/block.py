@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import LogLocator, NullLocator
 
 from regft_core import metrics
-from regft_core.report.figures.charts import NONE, Marks, limits, panels, text_width, width_of
+from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
 from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.formatting import factor, number, unit
 from regft_core.report.read_grid import CellData
@@ -154,47 +153,18 @@ def _by_set(
 
 
 def cost_and_score(block: Block) -> str:
-    """Mean validation score with its interval against declared passes, cheap methods on the left."""
-    rows = [row for row in block.rows if row.cost.declared is not None and row.n_ok and "dev" in row.scores]
-    if len(rows) < 2:
+    """Mean validation score with its interval against declared passes; of many methods the frozen and the best ones."""
+    scale, points = factor(block.primary), []
+    for row in block.rows:
+        if row.cost.declared is not None and (score := block.estimate(row.method)) is not None and not row.constant:
+            bounds = _scaled([score.interval], scale)[0]
+            points.append(("", row.method, max(row.cost.declared, 0.01), score.mean * scale, *bounds))
+    frame = pd.DataFrame(points, columns=list(POINT))
+    if len(frame) < 2:
         return ""
-    scale, digits = factor(block.primary), metrics.find(block.primary).digits
-    estimates, costs = (
-        [row.scores["dev"][block.primary].estimate for row in rows],
-        [max(row.cost.declared or 0.0, 0.01) for row in rows],
-    )
-    told = _estimates(rows, "dev", block.primary) or estimates
-    low, high = limits(scale * end for e in told for end in (e.mean, *(e.interval or ())))
-    means = [scale * e.mean for e in estimates]
-    # A constant answer stands at the border, with its value beside its name.
-    inside = [min(max(mean, low), high) for mean in means]
-    marks = [Marks(costs, inside, MUTED, dashes=NONE, bounds=_scaled([e.interval for e in estimates], scale))]
-    for hollow, face in ((False, ACCENT), (True, PAPER)):
-        at = [place for row, *place in zip(rows, costs, inside) if bool(row.control_for) is hollow]
-        marks.append(Marks(*_xy(at), marker="o", dashes=NONE, size=6, face=face))  # type: ignore[arg-type]
-
-    def finish(axis: Any, _: str) -> None:
-        axis.set_ylim(low, high)
-        axis.set_xlim(min(costs) / 1.15, max(costs) * 1.15)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(costs) < 20 * min(costs) else (1,)))
-        axis.xaxis.set_minor_locator(NullLocator())
-        # Names stand in a column beside the axes, by score, with thin lines to their points.
-        order = sorted(range(len(rows)), key=lambda i: means[i])
-        for place, i in zip(np.linspace(0.02, 0.98, len(order)), order):
-            arrow = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 2, "shrinkB": 4, "alpha": 0.6}
-            beyond = f" {'↓' if means[i] < low else '↑'} {number(means[i], digits)}" if means[i] != inside[i] else ""
-            axis.annotate(
-                rows[i].method + beyond, xy=(costs[i], inside[i]), xytext=(1.05, place), textcoords="axes fraction",
-                va="center", annotation_clip=False, arrowprops=arrow,
-            )  # fmt: skip
-
-    return panels(
-        f"cost-{block.name}", f"Score against cost on {block.title}", {"": marks}, width=4.6,
-        height=max(2.4, 0.21 * len(rows) + 0.3), x="declared passes, plain fine-tuning = 1, all phases included",
-        y=f"{block.primary} on dev", right=text_width(row.method for row in rows) + 1.0, log=True, ticks=9,
-        finish=finish,
-    )  # fmt: skip
+    x, y = "declared passes, plain fine-tuning = 1, all phases included", f"{block.primary} on dev"
+    title, methods = f"Score against cost on {block.title}", named(block, block.frozen, frame["method"])
+    return lines(f"cost-{block.name}", title, frame, methods, x=x, y=y, log=True, dots=True)
 
 
 # ------------------------------------------------------------------------------------------ curves

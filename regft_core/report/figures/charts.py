@@ -203,7 +203,7 @@ def lines(
     present = set(drawn["method"])
     style: dict[str, Any] = {"dashes": NONE, "alpha": 0.65} if dots else {}
     looks = {method: replace(look, label=method, **style) for method, look in zip(methods, LOOKS) if method in present}
-    shaded = [*looks][: len(looks) if len(looks) <= SHADED + 1 else SHADED]
+    shaded = [*looks][: len(looks) if dots or len(looks) <= SHADED + 1 else SHADED]
     beside, shown, ends = list(looks.values()), dict[str, list[Marks]](), dict[str, tuple[float, float]]()
     for panel, own in by_panel.items():
         marks = []

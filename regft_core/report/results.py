@@ -36,8 +36,6 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
     numbers: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
     # Scores are in the metric's own unit (accuracy from 0 to 1); page, terminal, DVC and MLflow show them times this.
     numbers["shown_times"] = {metric: factor(metric) for b in report.blocks for metric in b.described.metrics}
-    for finding in report.findings:
-        numbers[finding.block][finding.method]["findings"] = list(finding.sentences)
     for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
         for (method, place, name), number in entry.numbers.items():
             shown = _interval(number.mean, number.interval) | {"n": len(number.values)}

@@ -1,83 +1,14 @@
-"""The decision of a block and the comparisons of its methods in sentences; verdicts come from intervals alone."""
+"""The decision of a block in sentences, and looks at its comparisons; verdicts come from intervals alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from regft_core.names import plural
 from regft_core.report.formatting import interval, listed, number, points, ratio, score
 from regft_core.report.values import Block, Choice, Comparison, Row
 from regft_core.schema.params import ReportConfig
-from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, SAME, USUAL_SPREAD, overall
-
-#: Before the name of what a method is compared with.
-WHOSE = {"control": "its control ", "reference": "the reference "}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Summary of one method in one block, in words."""
-
-    block: str
-    method: str
-    #: Against every control (the method at strength 0) where there is one, else against the reference; None without.
-    word: str | None
-    sentences: tuple[str, ...]
-
-
-def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
-    """One finding per block and method; the reference, controls and constants are what others are compared with."""
-    return tuple(
-        _finding(block, row)
-        for block in blocks
-        for row in block.rows
-        if row.method != reference and row.control_for is None and not row.constant
-    )
-
-
-def _finding(block: Block, row: Row) -> Finding:
-    controls, references = row.against("control"), row.against("reference")
-    judged = controls or references
-    compared = [*judged, *(c for c in references if controls and not c.gain), *row.against("replacement")]
-    sentences = [f"On {block.title},"]
-    if not row.n_ok:
-        sentences.append(f"no seed of {row.method} ran to the end.")
-    elif not judged:
-        sentences.append(f"{row.method} is compared with nothing: the grid has no reference and no control.")
-    else:
-        sentences += [_sentence(c) for c in compared]
-        if not controls:
-            sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
-        sentences += _out_of_distribution(block, row, judged)
-    sentences += [
-        f"It declares {c.compute_ratio:.1f} times the compute of {c.other}."
-        for c in judged
-        if c.compute_ratio is not None and c.compute_ratio > 1.1
-    ]
-    if row.still:
-        sentences.append(f"{row.method} gives the same answers under every seed: its seeds count as one answer.")
-    sentences += [f"On {name} it is {text}." for name, text in _below(block, row).items()]
-    parts = [f"{plural(len(row.failed), 'run')} failed"] if row.failed else []
-    parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
-    sentences += [f"Of {plural(len(row.runs), 'seed')}, {listed(parts)}."] if parts else []
-    word = overall(c.verdict.word for c in judged) if row.n_ok else None
-    return Finding(block.name, row.method, word, (" ".join(sentences[:2]), *sentences[2:]))
-
-
-def _sentence(c: Comparison) -> str:
-    """``hype_n against the reference vanilla: better (+2.1 points, 95% [+0.4, +3.8], 6 seeds).``"""
-    whose = WHOSE.get("control" if c.gain else c.role, "")
-    differs = f" ({c.differs_by})" * (c.role == "replacement" and bool(c.differs_by))
-    level = f"{number(100 * c.verdict.confidence, 0 if c.look is None else 1)}%"
-    many = f" for {plural(c.verdict.comparisons, 'comparison')} together" * (c.verdict.comparisons > 1)
-    numbers = [points(c.estimate.mean, c.metric, signed=True)]
-    numbers += [f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}"] if c.verdict.interval else []
-    numbers += [plural(c.estimate.n, "seed"), *([looks(c)] if c.look else [])]
-    if c.verdict.word == SAME and not c.sample.identical:
-        numbers.append(f"a true difference of {detectable(c)} is detected 80% of the time")
-    shown = c.verdict.why if c.estimate.n == 0 else detectable(c) if c.sample.identical else ", ".join(numbers)
-    return f"{c.method} against {whose}{c.other}{differs}: {c.verdict.word} ({shown})."
+from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall
 
 
 def detectable(c: Comparison) -> str:
@@ -85,16 +16,6 @@ def detectable(c: Comparison) -> str:
     if c.sample.identical:
         return f"identical answers to all {c.n_examples} rows"
     return score(c.verdict.detectable, c.metric)
-
-
-def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison]) -> Iterator[str]:
-    parts = []
-    for name in (name for name in block.sets if name != "dev"):
-        if own := [c for c in row.comparisons if c.set == name and c.other in {one.other for one in judged}]:
-            differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in own])
-            parts.append(f"{overall(c.verdict.word for c in own)} on {name} ({differences})")
-    if parts:
-        yield f"Out of distribution (minus {listed([c.other for c in judged])}): {'; '.join(parts)}."
 
 
 def _below(block: Block, row: Row) -> dict[str, str]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from regft_core.report.averages import AcrossTasks, Average, MoreRows
     from regft_core.report.evaluations import EvaluationSection
     from regft_core.report.published_table import PublishedTable
-    from regft_core.report.sentences import Finding
     from regft_core.report.wrong_answers import SetAnswers
 
 #: A control is the method at strength 0; a replacement has something else, or less, in the ingredient's place.
@@ -214,7 +213,6 @@ class Report:
     seeds: tuple[int, ...]
     blocks: tuple[Block, ...]
     across: tuple[AcrossTasks, ...]
-    findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     #: What says that this is not the experiment of the paper that its preset is named after; empty otherwise.
     mark: str = ""

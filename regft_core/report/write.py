@@ -16,7 +16,6 @@ from regft_core.report.page import render
 from regft_core.report.published_table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
 from regft_core.report.scores import build_block
-from regft_core.report.sentences import findings
 from regft_core.report.values import Report
 from regft_core.report.wrong_answers import answers_of
 from regft_core.settings.grid import Cell
@@ -117,7 +116,6 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         seeds=tuple(inputs.seeds),
         blocks=blocks,
         across=averages.across_tasks(blocks) if len(blocks) > 1 else (),
-        findings=findings(blocks, config.reference),
         warnings=warnings.all_warnings(blocks, inputs, tuned, sections),
         mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
         left_out=warnings.left_out(inputs),

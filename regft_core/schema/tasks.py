@@ -18,7 +18,7 @@ from regft_core.schema.sources import Source
 RESERVED_SETS = frozenset(
     {
         *("train", "dev", "unlabelled", "train_within", "run", "cost", "failed", "decision", "collapsed"),
-        *("mixed_environments", "cost_ratio", "no_better_than_constant", "findings", "answers"),
+        *("mixed_environments", "cost_ratio", "no_better_than_constant", "answers"),
         *("same_answers_under_every_seed", "verdict_reference", "verdict_control", "verdict_replacement"),
         *("versus_reference", "versus_control", "versus_replacement", "versus_opponent"),
     }

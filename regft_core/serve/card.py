@@ -94,7 +94,7 @@ def model_card(
         tuned=described(job.values) if job.values else None,
         scores=scores,
         index=_model_index(f"{job.method}-{job.task}", job.task, scores),
-        results=results,
+        compared=list(_compared(results)),
         confidence=f"{context.params.report.confidence:.0%}",
         limits=list(dict.fromkeys(_limits(context, [record, *evaluated], served, judged))),
         training=context.phase("finetune").training.model_dump(mode="json"),
@@ -158,6 +158,15 @@ def _scores(
         own = [] if judged else [f"{evaluated[0].sets[name].metrics[metric]:.4f}"]
         mean, low, high = ("" if shown.get(key) is None else f"{shown[key]:.4f}" for key in ("mean", "low", "high"))
         yield [name, metric, *own, mean, f"{low} to {high}" if low and high else "", str(shown.get("n", ""))]
+
+
+def _compared(results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the verdict against each control, replacement and the reference on the validation set."""
+    for role in ("control", "replacement", "reference"):
+        for other, sets in results.get(f"versus_{role}", {}).items():
+            c, (low, high) = sets["dev"], (sets["dev"]["simultaneous"][end] for end in ("low", "high"))
+            told = "" if low is None else f", {c['mean']:+.4f} [{low:+.4f}, {high:+.4f}] {c['metric']}"
+            yield f"Against {other} ({role}): {c['verdict']}{told}."
 
 
 def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:

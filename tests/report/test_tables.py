@@ -146,9 +146,6 @@ def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
     numbers = built.report.results["one-300"]["good"]
     assert (numbers["verdict_control"], numbers["verdict_replacement"]) == (gain.verdict.word, "better")
     assert (numbers["versus_control"].keys(), numbers["versus_replacement"].keys()) == ({"vanilla"}, {"good_random"})
-    (finding,) = (one for one in built.report.findings if one.method == "good")
-    assert finding.word == gain.verdict.word
-    assert any("good_random" in text and "+" in text for text in finding.sentences)
     heads = [column.head for column in leaderboard(found, "vanilla").columns]
     assert "vs replaced" in heads
     assert "gain" not in heads, "the reference has a column of its own"

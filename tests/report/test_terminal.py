@@ -31,14 +31,6 @@ def test_the_scale_ends_where_the_metric_does(make: Any) -> None:
     assert leaderboard(block).high == 1.0
 
 
-# ---------------------------------------------------------------------------------- sentences
-
-
-def said_of(built: Any, method: str, block: str = "sst2-300") -> str:
-    (found,) = [f for f in built.report.findings if (f.method, f.block) == (method, block)]
-    return " ".join(found.sentences)
-
-
 def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any) -> None:
     arms = {
         "vanilla": Arm(),
@@ -52,7 +44,6 @@ def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any) -> No
     assert entry["verdict_reference"] == entry["verdict_control"] == "no verdict"
     (line,) = [line for line in grids.terminal(built.report, 200).splitlines() if "broken" in line][:1]
     assert "no difference shown" not in line
-    assert "no seed of broken ran to the end" in said_of(built, "broken", "one-300")
     across = next(found for found in built.report.across if found.method == "broken")
     assert not across.words["reference"]
     assert not across.words["control"]

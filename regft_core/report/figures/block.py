@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from regft_core import metrics
 from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
 from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
-from regft_core.report.formatting import factor, number, unit
+from regft_core.report.formatting import factor, unit
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
 from regft_core.report.values import Block, Comparison, Row
@@ -131,20 +130,11 @@ def _by_set(
     name: str, title: str, block: Block, shown: Mapping[str, Sequence[Marks]], ends: Mapping[str, Sequence[float]],
     labels: Sequence[str], x: str,
 ) -> str:  # fmt: skip
-    """A panel per set, with a row per label, over ``ends``; means beyond are arrows at the border with a value."""
-    scale, digits = factor(block.primary), metrics.find(block.primary).digits
+    """A panel per set, with a row per label, over ``ends``."""
 
     def finish(axis: Any, panel: str) -> None:
-        if not ends[panel]:
-            return
-        low, high = limits(scale * end for end in ends[panel])
-        axis.set_xlim(low, high)
-        for y, mean in {y: mean for one in shown[panel] if one.across for mean, y in zip(one.x, one.y)}.items():
-            shown_mean = number(mean, digits)
-            if mean < low:
-                axis.text(low, y, f"◂ {shown_mean}", va="center", color=MUTED, fontsize=8)
-            elif mean > high:
-                axis.text(high, y, f"{shown_mean} ▸", va="center", ha="right", color=MUTED, fontsize=8)
+        if ends[panel]:
+            axis.set_xlim(*limits(factor(block.primary) * end for end in ends[panel]))
 
     width = width_of(len(shown), (4.6, 3.4, 2.6, 2.15))
     return panels(

@@ -6,8 +6,9 @@ where it was reported before, for those looks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regft_core import metrics
 from regft_core.names import aligned, duration
@@ -32,10 +33,10 @@ class Need:
     looks: int
     confidence: float
     #: None without two seeds that both methods finished.
-    plan: SeedPlan | None
+    plan: SeedPlan | None = None
     #: Runs of both methods to add for the safe number of seeds, and their seconds; None where unknown.
-    runs: int | None
-    seconds: float | None
+    runs: int | None = None
+    seconds: float | None = None
 
 
 def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: float) -> list[Need]:
@@ -54,32 +55,27 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
 def _of_block(
     block: Block, inputs: Inputs, looks: Looks, seconds: Callable[[Cell], float | None], difference: float
 ) -> Iterator[Need]:
-    compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
-    keys = {row.method: row.finished for row in block.rows}
-    earlier = {
-        role: max(
-            len(looks.before(block.name, c.method, c.other, digests(keys[c.method], keys[c.other])))
-            for c in compared
-            if c.role == role
-        )
-        for role in {c.role for c in compared}
-    }
-    wanted = difference / metrics.find(block.primary).factor
     cells = {cell.method: cell for cell in inputs.cells if (cell.task, str(cell.size)) == (block.task, block.size)}
+    rows, earlier = {row.method: row for row in block.rows}, Counter[str]()
+    compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
+    for c in compared:
+        runs = digests(rows[c.method].finished, rows[c.other].finished)
+        earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, runs)))
     for c in compared:
         # The planned first look has the whole error; a later one its share.
         parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
-        error, plan, runs = (1 - inputs.config.confidence) / parts, None, None
-        other = block.row(c.other)
-        if c.estimate.n > 1 and other is not None:
-            point = point_of(c.metric, [other.scores["dev"][c.metric].estimate.mean])
+        need = Need(block.name, c, earlier[c.role], 1 - (1 - inputs.config.confidence) / parts)
+        if c.estimate.n > 1:
+            point = point_of(c.metric, [rows[c.other].scores["dev"][c.metric].estimate.mean])
+            wanted, error = difference / metrics.find(c.metric).factor, 1 - need.confidence
             plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
-        each, total = [seconds(cells[name]) for name in (c.method, c.other)], None
-        if plan is not None and plan.safe is not None:
-            added = [max(0, plan.safe - len(keys[name])) for name in (c.method, c.other)]
-            runs = sum(added)
-            total = None if None in each else sum(count * (one or 0.0) for count, one in zip(added, each))
-        yield Need(block.name, c, earlier[c.role], 1 - error, plan, runs, total)
+            need = replace(need, plan=plan)
+            if plan.safe is not None:
+                added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
+                each = [(count, seconds(cells[name])) for name, count in added.items()]
+                total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
+                need = replace(need, runs=sum(added.values()), seconds=total)
+        yield need
 
 
 def table(needs: Sequence[Need], difference: float) -> str:

@@ -18,15 +18,17 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from rich.progress import Progress
+
 from regft_core import __version__
-from regft_core.data.file_format import Row, Table
+from regft_core.data.file_format import Row
 from regft_core.data.table import open_table
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import explained, fsync, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.names import plural
-from regft_core.output import drawing
+from regft_core.output import console
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.serve.answers import (
     Columns,
@@ -46,8 +48,6 @@ from regft_core.serve.model import ServedModel
 #: answers so many with a small encoder in some seconds, and what is answered is kept. Not by a clock: the bits depend
 #: on who shares a batch.
 CHUNK_ROWS, CHUNK_CHARACTERS = 2_000, 100_000
-#: Seconds between two lines of progress: on a terminal, and in a log file.
-_EVERY = (0.5, 15.0)
 
 
 @dataclass
@@ -120,12 +120,12 @@ def predict_file(
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
             answering = Answering(model, columns, keep, writer, counted)
-            progress = _progress(table, counted.rows)
-            while chunk := _chunk(table.rows, columns):
-                answering.answer(chunk)
-                keep_lines(asdict(replace(counted, resumed=0)))
-                progress(counted.rows)
-            progress(None)
+            with Progress(console=console(error=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+                bar = progress.add_task("", total=1.0)
+                while chunk := _chunk(table.rows, columns):
+                    answering.answer(chunk)
+                    keep_lines(asdict(replace(counted, resumed=0)))
+                    progress.update(bar, completed=table.done(), description=plural(counted.rows, "row"))
             answering.end(data)
     counted.seconds = time.monotonic() - started
     return counted
@@ -222,27 +222,3 @@ def _earlier(path: Path, state: Path, key: str) -> dict[str, Any]:
         return before
     print(f"{path}: of another model, file or option; begins anew", file=sys.stderr)
     return nothing
-
-
-def _progress(table: Table, resumed: int) -> Callable[[int | None], None]:
-    """Return what shows on standard error how many rows are done (None: the end, which clears a terminal's line).
-
-    A changing line on a terminal, and new lines in a log. ``resumed``: rows that an earlier call has predicted.
-    """
-    terminal = sys.stderr.isatty()
-    started = last = time.monotonic()
-
-    def show(rows: int | None) -> None:
-        nonlocal last
-        now, text = time.monotonic(), ""
-        if rows is not None:
-            if now - last < _EVERY[0 if terminal else 1]:
-                return
-            rate = (rows - resumed) / (now - started)
-            text = f"{rows:,} rows, {100 * table.done():.0f}% of the file, {rate:,.0f} rows/s"
-        last = now
-        if terminal or text:
-            drawing(sys.stderr).write(f"\r{text}\x1b[K" if terminal else f"  {text}\n")
-            sys.stderr.flush()
-
-    return show

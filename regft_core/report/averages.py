@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from regft_core.report.values import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.params import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles
-from regft_core.statistics.learning_curve import Gain, expected_gains
+from regft_core.statistics.learning_curve import expected_gains
 from regft_core.statistics.reproduction import Bounds
 
 #: How many times the largest size is asked about.
@@ -35,28 +34,31 @@ Weights = Mapping[tuple[str, str], float]
 # ----------------------------------------------------------------------------------- average columns
 
 
-@dataclass(frozen=True)
-class AverageLine:
-    """One method in an average column; None where a part of it has no score."""
+class AverageLine(NamedTuple):
+    """One method in an average column; None where a part of it has no score.
+
+    Attributes:
+        difference: to the reference, paired by seed in every part; None for the reference itself.
+        incomplete: parts of which seeds are missing, hence the mean of the runs that survived.
+    """
 
     method: str
     value: Bounds | None
-    #: To the reference, paired by seed in every part; None for the reference itself.
     difference: Bounds | None
-    #: Parts of which seeds are missing, hence the mean of the runs that survived.
     incomplete: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Average:
-    """One average column at one training size."""
+class Average(NamedTuple):
+    """One average column at one training size.
+
+    Attributes:
+        metric: one that is shown as all of them are; None when their scales differ. ``metrics``: of each part.
+    """
 
     name: str
     size: str
     parts: tuple[str, ...]
-    #: A metric that is shown as all of them are; None when their scales differ.
     metric: str | None
-    #: Metric of each part.
     metrics: tuple[str, ...]
     lines: tuple[AverageLine, ...]
 
@@ -120,18 +122,20 @@ def replicates_of(
 # -------------------------------------------------------------------------------------- over all tasks
 
 
-@dataclass(frozen=True)
-class AcrossTasks:
-    """One method over all blocks, on the primary metric of the validation sets."""
+class AcrossTasks(NamedTuple):
+    """One method over all blocks, on the primary metric of the validation sets.
+
+    Attributes:
+        mean_rank: mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
+            None when a block has no score of it.
+        failed: runs that failed or collapsed, of all ``runs``.
+        words: role -> verdict -> number of comparisons.
+    """
 
     method: str
-    #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
-    #: None when a block has no score of it.
     mean_rank: Bounds | None
-    #: Runs that failed or collapsed, of all.
     failed: int
     runs: int
-    #: role -> verdict word -> number of development-set comparisons
     words: Mapping[str, Mapping[str, int]]
 
 
@@ -166,48 +170,27 @@ def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, flo
 # ------------------------------------------------------------------------------------------- more rows
 
 
-@dataclass(frozen=True)
-class MoreRows:
-    """Forecast for more training rows of one method on one task's validation set."""
+def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """What more rows would bring the method to take, of each task that has a score of it at three sizes or more.
 
-    task: str
-    method: str
-    metric: str
-    #: Training rows at the largest size, and the number of sizes that were fitted.
-    rows: int
-    sizes: int
-    gains: tuple[Gain, ...]
-    #: Whether the decision at the largest size takes this method.
-    taken: bool
-
-
-def more_rows(blocks: Sequence[Block]) -> tuple[MoreRows, ...]:
-    """One entry per task and method that has a score at three sizes or more."""
+    ``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0]; with ...``
+    """
     forecasts = []
     for task, own in by_size(blocks).items():
-        last, described = own[-1], metrics.find(own[-1].primary)
-        pick = last.decision.pick.method if last.decision is not None and last.decision.pick is not None else None
-        best, rows = described.range[not described.lower_is_better], last.subsample.n
-        for method in (row.method for row in last.rows if row.n_ok):
-            at = {float(b.subsample.n): estimate for b in own if (estimate := b.estimate(method)) is not None}
-            room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
-            upwards = not described.lower_is_better
-            if gains := expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room):
-                forecasts.append(MoreRows(task, method, last.primary, rows, len(at), gains, pick == method))
+        last, metric = own[-1], own[-1].primary
+        if last.decision is None or last.decision.pick is None:
+            continue
+        pick, rows, described = last.decision.pick.method, last.subsample.n, metrics.find(metric)
+        at = {float(b.subsample.n): estimate for b in own if (estimate := b.estimate(pick)) is not None}
+        upwards, best = not described.lower_is_better, described.range[not described.lower_is_better]
+        room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
+        gains = expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room)
+        changes = [
+            f"{points(g.mean, metric, signed=True)} {interval((g.low, g.high), metric, signed=True)}" for g in gains
+        ]
+        counts = [number(gain.factor * rows, 0) for gain in gains]
+        if gains:
+            further = "".join(f"; with {count} by {change}" for count, change in zip(counts[1:], changes[1:]))
+            first = f"With {counts[0]} rows of {task} instead of {rows}, {pick} is expected to change by {changes[0]}"
+            forecasts.append(f"{first}{further} (power law through {plural(len(at), 'size')}).")
     return tuple(forecasts)
-
-
-def more_rows_sentence(forecast: MoreRows) -> str:
-    """``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0]; with ...``"""
-
-    def change(gain: Gain) -> str:
-        bounds = interval((gain.low, gain.high), forecast.metric, signed=True)
-        return f"{points(gain.mean, forecast.metric, signed=True)} {bounds}"
-
-    first, *others = forecast.gains
-    further = "".join(f"; with {number(gain.factor * forecast.rows, 0)} by {change(gain)}" for gain in others)
-    return (
-        f"With {number(first.factor * forecast.rows, 0)} rows of {forecast.task} instead of {forecast.rows}, "
-        f"{forecast.method} is expected to change by {change(first)}{further} "
-        f"(power law through {plural(forecast.sizes, 'size')})."
-    )

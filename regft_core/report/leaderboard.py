@@ -13,7 +13,8 @@ from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign
 from regft_core.report.sentences import looked_at
-from regft_core.report.values import Block, Comparison, Report, Role, Row
+from regft_core.report.values import Block, Comparison, Role, Row
+from regft_core.report.warnings import truncation
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 
@@ -142,7 +143,7 @@ def _measured(row: Row) -> Cell:
     return Cell(measured(row.cost.measured, spread), row.cost.measured, title=title)
 
 
-def alerts(report: Report, block: Block) -> list[str]:
+def alerts(block: Block) -> list[str]:
     """Return what needs an action before anybody relies on the block, in sentences."""
 
     texts = []
@@ -157,7 +158,7 @@ def alerts(report: Report, block: Block) -> list[str]:
     if low:
         shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
         texts.append(f"{BELOW_MARK} {BELOW}: {listed(shown)}.")
-    return [*texts, *report.cut_warnings[block.task], *looked_at([block])]
+    return [*texts, *truncation([block])[block.task], *looked_at([block])]
 
 
 def legend() -> str:

@@ -8,7 +8,6 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from regft_core.names import plural
-from regft_core.report.averages import more_rows_sentence
 from regft_core.report.claims import RULE
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
 from regft_core.report.published_table import in_terminal
@@ -39,7 +38,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
         others = ", ".join(block.title for block in report.blocks if block.name in folded)
         yield Text(f"Smaller sizes are in reports/report.html: {others}.")
     yield from (Text(text, style="yellow") for text in report.left_out)
-    yield from (Text(more_rows_sentence(found)) for found in report.more_rows if found.taken)
+    yield from map(Text, report.more_rows)
     if report.warnings:
         yield Text(f"{plural(len(report.warnings), 'warning')}; see reports/report.html", style="yellow")
     yield from (text for table in report.published for text in in_terminal(table, report.confidence))
@@ -54,7 +53,7 @@ def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
         return
     yield Text(decision.sentences[0], style="bold")
     yield Text(" ".join(decision.sentences[1:]))
-    yield from (Text(text, style="yellow") for text in alerts(report, block))
+    yield from (Text(text, style="yellow") for text in alerts(block))
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
     if decision.command:  # without wrapping: it is copied as it is
         yield Text(f"$ {decision.command}", style="bold", no_wrap=True, overflow="ignore")

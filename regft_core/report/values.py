@@ -16,7 +16,7 @@ from regft_core.statistics.over_tasks import RankSet
 from regft_core.statistics.verdict import Sample, Verdict
 
 if TYPE_CHECKING:
-    from regft_core.report.averages import AcrossTasks, Average, MoreRows
+    from regft_core.report.averages import AcrossTasks, Average
     from regft_core.report.evaluations import EvaluationSection
     from regft_core.report.published_table import PublishedTable
     from regft_core.report.wrong_answers import SetAnswers
@@ -218,8 +218,6 @@ class Report:
     mark: str = ""
     #: Declared out-of-distribution sets that are not evaluated on, in sentences.
     left_out: tuple[str, ...] = ()
-    #: Task -> where ``max_length`` cuts a tenth of the rows and more; among the warnings, too.
-    cut_warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()
     #: Tables of papers that ``report.published`` names.
@@ -227,8 +225,8 @@ class Report:
     #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
     averages: tuple[Average, ...] = ()
     tuned: tuple[TunedArm, ...] = ()
-    #: What more rows would bring, where a task has three sizes or more.
-    more_rows: tuple[MoreRows, ...] = ()
+    #: What more rows would bring the method to take, in sentences, where a task has three sizes or more.
+    more_rows: tuple[str, ...] = ()
     #: Block -> set -> answers of the method to take, each row once.
     answers: Mapping[str, Mapping[str, SetAnswers]] = field(default_factory=dict)
     #: Content of ``results.json``.

@@ -119,7 +119,6 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         warnings=warnings.all_warnings(blocks, inputs, tuned, sections),
         mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
         left_out=warnings.left_out(inputs),
-        cut_warnings=warnings.truncation(blocks),
         evaluations=sections,
         published=published_tables(printed, blocks, config, inputs.seeds),
         averages=averages.average_columns(blocks, config.averages, config.reference),

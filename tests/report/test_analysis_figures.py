@@ -71,6 +71,9 @@ def test_scores_and_numbers_over_the_training_sizes(sizes: Any) -> None:
     shown = terminal(report, 80).splitlines()
     assert sum("mean over seeds" in line for line in shown) == 1
     assert any(titles[1] in line and titles[2] in line for line in shown)
+    (forecast,) = report.more_rows
+    assert forecast.startswith("With 10000 rows of sst2 instead of 5000, ")
+    assert forecast in report.html
     svg = figure(report.html, "accuracy of sst2 over the training rows")
     assert all(f">{word}<" in svg for word in ("100", "300", "5000", "dev", "contrast", "training rows", "tdt"))
     spread = figure(report.html, "spread of toy on sst2 over the training rows")

@@ -226,7 +226,7 @@ def test_a_constant_answer_is_no_claim_no_alarm_and_no_opponent(with_constant: A
     assert (row.comparisons, row.no_better("accuracy"), row.collapsed) == ((), {}, {})
     assert block.frozen == "probe"
     assert all(c.verdict.comparisons == 2 for c in block.row("weak").against("reference"))
-    spoken = [*report.warnings, *alerts(report, block), *block.decision.sentences]
+    spoken = [*report.warnings, *alerts(block), *block.decision.sentences]
     assert not [text for text in spoken if "majority" in text]
     assert block.row("majority").scores["dev"]["accuracy"].estimate.n == 6  # its line stands in the table
 
@@ -236,7 +236,7 @@ def test_a_method_that_is_no_better_than_a_constant_carries_the_mark_itself(with
     (block,) = report.blocks
     assert block.row("weak").no_better("accuracy") == {"dev": ["accuracy"], "reversed": ["accuracy"]}
     assert block.row("vanilla").no_better("accuracy") == {"reversed": ["accuracy"]}
-    assert [text for text in alerts(report, block) if "!" in text] == ["! no better than a constant answer: weak."]
+    assert [text for text in alerts(block) if "!" in text] == ["! no better than a constant answer: weak."]
     assert re.search(r"On reversed \w+ scores \d\d\.\d, no better than a constant answer", said(with_constant))
 
 
@@ -259,5 +259,5 @@ def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_
     report = write_report(Inputs(tmp_path, cells, range(3), config, methods_of(arms)))
     (block,) = report.blocks
     assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}
-    assert "! no better than a constant answer: ranks (by mse)." in alerts(report, block)
+    assert "! no better than a constant answer: ranks (by mse)." in alerts(block)
     assert report.results["prices-300"]["ranks"]["no_better_than_constant"] == ["dev"]

@@ -14,7 +14,6 @@ from regft_core import metrics
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.report import claims, facts, formatting, published_table, sentences
-from regft_core.report.averages import more_rows_sentence
 from regft_core.report.facts import overrides
 from regft_core.report.figures.evaluation_charts import over_sizes, table_figures
 from regft_core.report.figures.svg import LIGHT
@@ -42,7 +41,6 @@ def _environment() -> Environment:
         "capitalise": lambda text: text[:1].upper() + text[1:],
         # The full value for sorting and for those who read the source; empty when there is none.
         "sort_value": lambda value: "" if value is None or value != value else repr(float(value)),
-        "more_rows": more_rows_sentence,
         "plural": plural,
     }
     environment.globals |= {
@@ -115,7 +113,7 @@ def _block(
         "answer_figures": [(caption, Markup(svg)) for _, caption, svg in answered],
         "counts": facts.row_counts(block),
         "board": leaderboard(block, report.reference),
-        "alerts": alerts(report, block),
+        "alerts": alerts(block),
         "controls": sum(bool(row.control_for) for row in rows),
         "large": large,
         "sets": [name for name in block.sets if any(name in row.scores for row in rows)],

@@ -95,31 +95,14 @@ def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, 
 
 @every
 @pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention", "on_layer_output"])
-def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluation(architecture, pooling, place, load):
-    loaded = load(architecture)
-    sites = find_sites(loaded.model)
-    plain = {mode: logits_of(loaded.model.train(mode) and loaded) for mode in (True, False)}
-    for index in range(len(sites.layers)):
-        hooks = SiteHooks(loaded.model, sites)
-        getattr(hooks, place)(lambda tensor, site: tensor + 0.1 * torch.randn_like(tensor), layers=[index])
-        loaded.model.train()
-        assert not torch.allclose(logits_of(loaded), plain[True], atol=1e-4), index
-        loaded.model.eval()
-        assert torch.equal(logits_of(loaded), plain[False]), index
-        hooks.remove()
-        loaded.model.train()
-        assert torch.equal(logits_of(loaded), plain[True]), index
-
-
-@every
-@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention", "on_layer_output"])
 def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, pooling, place, load):
     # With a constant in its place nothing of the texts is left, so the residual path uses it as well.
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     one, two = loaded.batch("the film was great"), loaded.batch("a house is old")
     assert one["input_ids"].shape == two["input_ids"].shape
-    assert not torch.allclose(logits_of(loaded, one), logits_of(loaded, two), atol=1e-4)
+    plain = logits_of(loaded, one)
+    assert not torch.allclose(plain, logits_of(loaded, two), atol=1e-4)
     hooks = SiteHooks(loaded.model, sites)
     value = {"scale": 1.0}
 
@@ -131,6 +114,10 @@ def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architectur
     assert torch.allclose(first, logits_of(loaded, two), atol=1e-6)
     value["scale"] = -1.0
     assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3)
+    hooks.remove()
+    getattr(SiteHooks(loaded.model, sites), place)(constant)  # in training mode only
+    assert torch.equal(logits_of(loaded, one), plain)
+    assert not torch.allclose(logits_of(loaded.model.train() and loaded, one), plain, atol=1e-4)
 
 
 @every

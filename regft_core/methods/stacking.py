@@ -128,7 +128,7 @@ class Stacking(Regulariser):
         self._left_out = logits_of(kind, np.tensordot(weights, left_out, 1)) if known else None
         self._labels = rows.targets
         self._weights = dict(zip(members, weights.tolist(), strict=True))
-        self._solutions: dict[str, Solution] = {name: member.solution for name, member in members.items()}
+        self._solutions: dict[str, Solution] = members
         self._notes = list(dict.fromkeys([*(n for s in self._solutions.values() for n in s.notes), *notes]))
         for name, weight in self._weights.items():
             self.diagnostics.log(f"stacking.weight.{name}", 0, weight)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from typing import Any
@@ -39,14 +39,6 @@ STEPS, ROWS_FOR_EQUAL = 4, 50
 TINY = 1e-12
 
 Fit = Callable[[Rows], Solution]
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member: ``solution`` of its features; ``left_out`` [n, K], answers by fits without the row, where folds are."""
-
-    solution: Solution
-    left_out: Array | None
 
 
 def fitted(kind: Kind, rows: Rows, fit: Fit) -> Solution:
@@ -116,18 +108,19 @@ def loss(kind: Kind, found: Array, targets: Any) -> float:
     return -float((np.log(np.maximum(found, TINY)) * right + wrong).sum(axis=1).mean())
 
 
-def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> Member:
-    """A member whose ``fit`` chooses its strength; ``again`` is the fit of one strength.
+def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> Solution:
+    """A member whose ``fit`` chooses its strength; ``left_out`` [n, K] are its answers by fits without the row.
 
-    Where choosing it left out every row, those answers are taken.
+    ``again`` is the fit of one strength. Where choosing it left out every row, those answers are taken.
     """
     solution = fitted(kind, rows, fit)
-    if solution.left_out is not None and not np.isnan(solution.left_out).any():
-        return Member(solution, probabilities(kind, solution.left_out))
-    return Member(solution, left_out(kind, rows, again(solution.strength)))
+    logits = solution.left_out
+    if logits is None or np.isnan(logits).any():
+        return replace(solution, left_out=left_out(kind, rows, again(solution.strength)))
+    return replace(solution, left_out=probabilities(kind, logits))
 
 
-def of_words(kind: Kind, rows: Rows, widths: Sequence[int] = ()) -> Member:
+def of_words(kind: Kind, rows: Rows, widths: Sequence[int] = ()) -> Solution:
     """One model of sparse features, [K, d]; its strength is chosen.
 
     With ``widths`` the columns are parts of so many each, and a row of each part has length 1 on average.
@@ -141,7 +134,7 @@ def of_words(kind: Kind, rows: Rows, widths: Sequence[int] = ()) -> Member:
     features, back = spanned(rows.features.multiply(scale).tocsr())
     solver = classify_words if kind.has_labels else regress_words
     member = chosen(kind, replace(rows, features=features), solver, partial(plain, kind))
-    return replace(member, solution=replace(member.solution, weight=back(member.solution.weight) * scale))
+    return replace(member, weight=back(member.weight) * scale)
 
 
 def score(kind: Kind, found: Array, targets: Any, metric: str, positive: int | None) -> float:

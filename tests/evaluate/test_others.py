@@ -44,12 +44,12 @@ RUN = "def run(run):\n    return None\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD, "run(run: EvaluatedRun) -> Findings is missing"),
-        (RUN, "DESCRIPTION is missing"),
-        (GOOD.replace('("classification",)', '("classes",)') + RUN, "some of classification, multi_label, ordinal"),
-        (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL is 1; give True or False"),
+        (GOOD, "run: Field required"),
+        (RUN, "DESCRIPTION: Field required"),
+        (GOOD.replace('("classification",)', '("classes",)') + RUN, "KINDS: 0: "),
+        (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL: Input should be a valid boolean"),
         (GOOD + "SCORE = True\n" + RUN, "not a declaration; did you mean SCORES"),
-        (GOOD + "Config = dict\n" + RUN, "Config is not a StrictModel"),
+        (GOOD + "Config = dict\n" + RUN, "Config: Input should be a subclass of StrictModel"),
     ],
 )
 def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:

@@ -95,8 +95,8 @@ def test_joined_features_are_one_model_of_parts_of_one_length(kind: str) -> None
     scaled = sparse.csr_matrix(both / np.repeat(lengths, [8, 30]))
     own = replace(rows, features=scaled)
     solution = (classify_words if of.has_labels else regress_words)(own)
-    assert member.solution.strength == solution.strength
-    np.testing.assert_allclose(answers(of, both, member.solution), answers(of, scaled, solution), atol=1e-3)
+    assert member.strength == solution.strength
+    np.testing.assert_allclose(answers(of, both, member), answers(of, scaled, solution), atol=1e-3)
     out = left_out(of, own, plain(of, solution.strength))
     np.testing.assert_allclose(member.left_out, out, atol=2e-3)
 

@@ -29,45 +29,44 @@ or come from ``regft_core.lazy``: the validator reads these files too. Draw rand
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
 
 from regft_core.catalogue import EVALUATIONS, KINDS
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import nearest
-from regft_core.schema import StrictModel
+from regft_core.names import listing, nearest
+from regft_core.schema import StrictModel, named_in
 from regft_core.schema.params import Params
-
-if TYPE_CHECKING:
-    from regft_core.evaluate.analysis_result import Findings
-    from regft_core.evaluate.evaluated import EvaluatedRun
-
-_REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
-_OPTIONAL = ("KINDS", "SCORES", "TASKS", "METHOD")
 
 
 class NoOptions(StrictModel):
     """An evaluation without options."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(StrictModel):
     """One evaluation, as its file declares it."""
 
     name: str
-    description: str
-    #: Kinds of task that it fits; None: every one.
-    kinds: tuple[str, ...] | None
-    needs_model: bool
-    scores: bool
-    #: The option that lists tasks whose rows it reads.
-    tasks: str | None
-    #: The option that names a method whose run it looks into.
-    method: str | None
-    Config: type[StrictModel]
-    run: Callable[[EvaluatedRun], Findings]
+    description: str = Field(alias="DESCRIPTION")
+    needs_model: bool = Field(alias="NEEDS_MODEL")
+    kinds: tuple[Annotated[str, named_in(KINDS)], ...] | None = Field(None, alias="KINDS", min_length=1)
+    scores: bool = Field(False, alias="SCORES")
+    tasks: str | None = Field(None, alias="TASKS")
+    method: str | None = Field(None, alias="METHOD")
+    Config: type[StrictModel] = NoOptions
+    run: Callable[..., Any]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evaluation:
+        options = list(self.Config.model_fields)
+        if wrong := {*filter(None, (self.tasks, self.method))} - {*options}:
+            raise ValueError(f"TASKS or METHOD is {listing(sorted(wrong))}; name one of the options {listing(options)}")
+        if self.method and not self.needs_model:
+            raise ValueError("METHOD is for what looks into a model, so NEEDS_MODEL must be True")
+        return self
 
     def fits(self, kind: str) -> bool:
         """Whether it has something to say about tasks of this kind."""
@@ -95,44 +94,22 @@ def find(name: str) -> Evaluation:
 @lru_cache(maxsize=256)
 def _read(name: str, module: ModuleType) -> Evaluation:
     """Check what the file of one evaluation declares; raises ConfigError with everything that is wrong."""
-    given = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
-    wrong = [f"{key} is missing" for key in _REQUIRED if key not in given]
-    if not callable(getattr(module, "run", None)):
-        wrong.append("run(run: EvaluatedRun) -> Findings is missing")
-    for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
-        if near := nearest(key, _REQUIRED + _OPTIONAL):
+    declared = {field.alias or key: key for key, field in Evaluation.model_fields.items() if key != "name"}
+    given = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    wrong = []
+    for key in filter(str.isupper, given.keys() - declared.keys()):  # constants of its own, but no misspelling
+        if near := nearest(key, filter(str.isupper, declared)):
             wrong.append(f"{key} is not a declaration; did you mean {near}?")
-    kinds, needs_model = given.get("KINDS"), given.get("NEEDS_MODEL", False)
-    if kinds is not None and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
-        wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}, or leave it out")
-    config: Any = getattr(module, "Config", NoOptions)
-    if not (isinstance(config, type) and issubclass(config, StrictModel)):
-        wrong.append("Config is not a StrictModel (regft_core.schema)")
-        config = NoOptions
-    options = f"({', '.join(config.model_fields) or 'none'})"
-    if not isinstance(needs_model, bool):
-        wrong.append(f"NEEDS_MODEL is {needs_model!r}; give True or False")
-    for key in ("TASKS", "METHOD"):
-        if key in given and given[key] not in config.model_fields:
-            wrong.append(f"{key} is {given[key]!r}; name one of the options {options}")
-    if given.get("METHOD") and needs_model is not True:
-        wrong.append("METHOD is for what looks into a model, so NEEDS_MODEL must be True")
+    try:
+        found = Evaluation(name=name, **{key: given[key] for key in declared if key in given})
+    except ValidationError as error:
+        wrong += [": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors()]
     if wrong:
         hint = "regft_core/evaluate/analyses/__init__.py says what an evaluation's file declares"
         raise ConfigError(
             [Problem("bad-evaluation-file", str(module.__file__), 0, "", message, hint) for message in wrong]
         )
-    return Evaluation(
-        name=name,
-        description=str(given["DESCRIPTION"]),
-        kinds=kinds,
-        needs_model=needs_model,
-        scores=bool(given.get("SCORES", False)),
-        tasks=given.get("TASKS"),
-        method=given.get("METHOD"),
-        Config=config,
-        run=module.run,
-    )
+    return found
 
 
 def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:

@@ -216,26 +216,23 @@ def normalised(text: str) -> str:
 
 def _one_sided(of: _Rows, side: str) -> dict[int, int]:
     """Return evaluated row -> a training row of another unit that has this text on either side."""
-    units, where = of.units, defaultdict[str, list[int]](list)
+    # text -> unit -> row, of two units: one of them is another unit than that of any row that asks
+    where = defaultdict[str, dict[str, int]](dict)
     for number in of.training:
         for text in {normalised(of.rows[number].text), normalised(of.rows[number].text_pair or "")}:
-            # Rows of two units are enough: one of them is of another unit than any row that asks.
-            if len(where[text]) < 2 and all(units[other] != units[number] for other in where[text]):
-                where[text].append(number)
-    met = {}
+            if len(where[text]) < 2:
+                where[text].setdefault(of.units[number], number)
+    met: dict[int, int] = {}
     for number in of.evaluated:
-        others = where.get(normalised(getattr(of.rows[number], side) or ""), ())
-        if (other := next((one for one in others if units[one] != units[number]), None)) is not None:
-            met[number] = other
+        rows = where.get(normalised(getattr(of.rows[number], side) or ""), {})
+        if others := [other for unit, other in rows.items() if unit != of.units[number]]:
+            met[number] = others[0]
     return met
 
 
 def _near(of: _Rows) -> dict[int, int]:
     """Return evaluated row -> a training row of another unit that is nearly the same, though not exactly."""
-    texts = [
-        f"{normalised(row.text)} | {normalised(row.text_pair)}" if row.text_pair else normalised(row.text)
-        for row in of.rows
-    ]
+    texts = [" | ".join(normalised(part) for part in (row.text, row.text_pair) if part) for row in of.rows]
     keys = _signatures(texts).view(np.dtype((np.void, 4 * HASHES)))
 
     def alike(one: int, other: int) -> bool:

@@ -40,7 +40,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "stages": (1700, 15),
     "tests": (1650, 17),
     "tests/benchmarks": (250, 2),
-    "tests/data": (1950, 14),
+    "tests/data": (1900, 12),
     "tests/disk": (200, 1),
     "tests/documents": (450, 4),
     "tests/evaluate": (1350, 13),
@@ -51,7 +51,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/hooks": (200, 1),
     "tests/kinds": (600, 4),
     "tests/methods": (7400, 38),
-    "tests/models": (2350, 18),
+    "tests/models": (2300, 15),
     "tests/official": (1250, 7),
     "tests/papers": (950, 6),
     "tests/presets": (300, 3),
@@ -65,7 +65,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/store": (600, 3),
     "tests/structure": (550, 6),
     "tests/tracking": (700, 5),
-    "tests/training": (1450, 10),
+    "tests/training": (1450, 8),
     "tests/wheel": (150, 4),
 }
 

@@ -7,20 +7,19 @@ Costs are declared passes. Measured seconds decide nothing, so that a run gives 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report import sentences
-from regft_core.report.formatting import listed, point_of
+from regft_core.report.formatting import interval, listed, number, point_of, points, ratio, score
 from regft_core.report.values import Block, Choice, Comparison, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows, taken
-from regft_core.statistics.verdict import GAIN
+from regft_core.statistics.verdict import GAIN, LOSS, NONE, USUAL_SPREAD, overall
 
 
 def decide(
@@ -87,22 +86,23 @@ def decide(
     pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant)
     best = block.frozen or config.reference
     baseline = best if best in names else None
-    claims = _claims(block, baseline)
+    # With a frozen encoder claims are about arms that train theirs.
+    arms_of_claims = [row for row in block.rows if block.frozen is None or row.finetune.trains_encoder]
+    every = [c for row in arms_of_claims for c in (*row.comparisons, *row.opposed)]
+    claims = [c for c in every if c.estimate.n and c.other == baseline]
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
     against = sorted((c for c in claims if c.set == "dev" and c.method in places), key=lambda c: places[c.method])
     beating = tuple(c.method for c in against if c.verdict.word == GAIN)
-    by_name = {row.method: row for row in entered}
     # The model of a fold was not trained on the rows that it was evaluated on.
     which = "--refit" if block.described.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     exported = pick.method not in without_export
-    rivals = [c for c in choices if c is not pick and c.method not in constant]
     left_text = f"Left out: {listed([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
     text = (
-        *sentences.taken(block, choices, pick, usual, config, share),
-        *sentences.weak(block, by_name[pick.method], by_name.get(baseline or ""), claims),
-        *sentences.instead(pick, rivals, baseline, metric),
-        *sentences.claimed(block, baseline, beating, against, config.confidence),
+        *_expected(block, choices, pick, usual, config, share),
+        *_weak(block, pick.method, baseline, claims),
+        *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
+        *_claimed(block, baseline, beating, against, config.confidence),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
         left_text if left_out else "No run failed.",
     )
@@ -130,11 +130,118 @@ def _pick(
     return min(near, key=lambda c: (costs[c.method], c.belief.loss), default=usual), usual
 
 
-def _claims(block: Block, baseline: str | None) -> list[Comparison]:
-    """The comparisons with the baseline; with a frozen encoder those of arms that train theirs."""
-    rows = [row for row in block.rows if block.frozen is None or row.finetune.trains_encoder]
-    return [c for row in rows for c in (*row.comparisons, *row.opposed) if c.estimate.n and c.other == baseline]
-
-
 def _or_infinite(value: float | None) -> float:
     return math.inf if value is None else value
+
+
+# --------------------------------------------------------------------------------------- sentences
+
+
+def _expected(
+    block: Block,
+    choices: Sequence[Choice],
+    pick: Choice,
+    usual: Choice,
+    config: ReportConfig,
+    share: float = 1.0,
+) -> Iterator[str]:
+    """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
+
+    Args:
+        usual: the choice without out-of-distribution sets.
+        share: of all rows that the evaluated models were trained on; below 1 the expected score is of all rows.
+    """
+    metric, leader = block.primary, choices[0]
+    mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
+    yield f"On {block.title}, take {pick.method}: {mean}."
+    bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
+    basis = f", by {listed(list(config.decide_by))}" if config.decide_by not in (None, (), ("dev",)) else ""
+    trained, lucky = " of the model of all rows" if share < 1 else "", ""
+    if len(choices) > 1:
+        best = number(100 * pick.belief.best, 0)
+        lucky = f": the best of several is usually a little lucky. With a probability of {best}% it is the best of "
+        lucky += str(len(choices))
+    yield f"Expect {score(pick.belief.expected, metric)}{bounds}{trained} on new data{basis}{lucky}."
+    if pick.score.n == 1:
+        yield (
+            f"One seed shows no spread; a standard deviation of about {number(USUAL_SPREAD, 1)} points is assumed. "
+            "Add seeds before you rely on it."
+        )
+    lost = f"{points(pick.belief.loss, metric)}, within the tolerance of {number(config.tolerance, 1)}"
+    if pick is not usual and pick.elsewhere is not None and usual.elsewhere is not None:
+        gained = points(usual.elsewhere.loss - pick.elsewhere.loss, metric)
+        yield (
+            f"Without out-of-distribution sets it would be {usual.method}: {pick.method} is expected to be {gained} "
+            f"better on them, and to lose to the best here {lost}."
+        )
+    elif leader is not pick:
+        preferred = config.prefer in (pick.method, *pick.same)
+        why = "is preferred (report.prefer)" if preferred else f"takes {_passes(pick)} against {ratio(leader.cost)}"
+        yield f"{leader.method} has the best expected score, but {pick.method} {why} and loses {lost}."
+    if pick.same:
+        yield f"The same runs as {pick.method}: {listed(list(pick.same))}."
+
+
+def _passes(c: Choice) -> str:
+    return "an unknown number of passes" if c.cost is None else f"{ratio(c.cost)} the passes of plain fine-tuning"
+
+
+def _weak(block: Block, pick: str, baseline: str | None, claims: Sequence[Comparison]) -> Iterator[str]:
+    """Where the pick is no better than a constant answer, or has lost against the baseline.
+
+    Args:
+        claims: comparisons with the baseline on all sets.
+    """
+    row, lost = block.row(pick), {c.set for c in claims if c.method == pick and c.verdict.word == LOSS}
+    assert row is not None
+    below = row.below(block.primary)
+    if row.constant:
+        yield "No method is better than a constant answer: these rows teach none of them anything."
+    if "dev" in below:
+        yield f"{pick} is {below['dev']}."
+    for name in (name for name in row.scores if name != "dev" and (name in below or name in lost)):
+        told = [f"{pick} scores {_mean(block, pick, name)}", *([below[name]] if name in below else [])]
+        beside = f"; {baseline} scores {_mean(block, baseline, name)}" if baseline not in (None, pick) else ""
+        yield f"On {name} {', '.join(told)}{beside}."
+
+
+def _mean(block: Block, method: str | None, name: str) -> str:
+    estimate = block.estimate(method or "", name)
+    return score(estimate.mean if estimate else None, block.primary)
+
+
+def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metric: str) -> Iterator[str]:
+    """The cost of taking the frozen encoder (or the reference) instead, else the next best."""
+    if not others:
+        return
+    other = next((c for c in others if baseline in (c.method, *c.same)), others[0])
+    name = baseline if baseline in other.same else other.method
+    lost = other.belief.loss - pick.belief.loss
+    change = f"is expected to {'lose' if lost >= 0 else 'gain'} {points(abs(lost), metric)}"
+    differs = other.cost is not None and ratio(other.cost) != ratio(pick.cost)
+    cost = f" and takes {_passes(other)} against {ratio(pick.cost)}" if differs else ""
+    yield f"Taking {name} instead {change}{cost}."
+
+
+def _claimed(
+    block: Block, baseline: str | None, beating: Sequence[str], against: Sequence[Comparison], confidence: float
+) -> Iterator[str]:
+    """Which methods beat the baseline, and which beat all of their controls."""
+    if against:
+        role = "the reference" if block.frozen is None else "the best method that does not train the encoder"
+        first, level = against[0], f"{number(100 * confidence, 0)}%"
+        if first.verdict.comparisons > 1:
+            level += f", corrected for {first.verdict.comparisons} comparisons"
+        if first.look is not None and first.look.number > 1:
+            level += f" and {first.look.number} looks"
+        if beating:
+            yield f"{listed(list(beating), 3)} {'beats' if len(beating) == 1 else 'beat'} {baseline}, {role} ({level})."
+        else:
+            basis = first.verdict.why if all(c.verdict.word == NONE for c in against) else level
+            yield f"No method is shown to beat {baseline}, {role} ({basis})."
+    words = {row.method: overall(c.verdict.word for c in row.against("control")) for row in block.rows}
+    judged = {name: word for name, word in words.items() if word not in (None, NONE)}
+    if judged:
+        winners = [name for name, word in judged.items() if word == GAIN]
+        verb = "beat" if len(winners) > 1 else "beats"
+        yield f"Of {plural(len(judged), 'method')} with a control, {listed(winners, 3) or 'none'} {verb} it."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign
-from regft_core.report.sentences import looked_at
+from regft_core.report.looks import looked_at
 from regft_core.report.values import Block, Comparison, Role, Row
 from regft_core.report.warnings import truncation
 from regft_core.statistics.bootstrap import Estimate
@@ -111,12 +111,10 @@ def _score(block: Block, row: Row, name: str) -> Cell:
     """The mean, on the validation set with its interval beside it, and whether it is no better than a constant."""
     if not row.n_ok:
         return Cell(NOT_AVAILABLE)
-    estimate, by = row.scores[name][block.primary].estimate, row.no_better(block.primary).get(name)
-    span, title = interval(estimate.interval, block.primary), ""
-    if by:
-        title = BELOW if block.primary in by else f"{BELOW} (by {listed(by)})"
-    beside, title = (span, title) if name == "dev" else ("", title or span)
-    mark, style = (BELOW_MARK, DOWN) if by else ("", "")
+    estimate, below = row.scores[name][block.primary].estimate, row.below(block.primary).get(name, "")
+    span = interval(estimate.interval, block.primary)
+    beside, title = (span, below) if name == "dev" else ("", below or span)
+    mark, style = (BELOW_MARK, DOWN) if below else ("", "")
     return Cell(score(estimate.mean, block.primary), estimate.mean, beside, mark, style, title)
 
 
@@ -154,10 +152,10 @@ def alerts(block: Block) -> list[str]:
         shown = [f"{row.method} ({count} of {plural(len(row.runs), 'seed')})" for row, count in collapsed]
         texts.append(f"Collapsed ({BELOW}): {listed(shown)}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
-    low = {row.method: by for row in block.rows if (by := row.no_better(block.primary).get("dev"))}
-    if low:
-        shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
-        texts.append(f"{BELOW_MARK} {BELOW}: {listed(shown)}.")
+    if low := {row.method: text for row in block.rows if (text := row.below(block.primary).get("dev"))}:
+        texts.append(
+            f"{BELOW_MARK} {BELOW}: {listed([name + text.removeprefix(BELOW) for name, text in low.items()])}."
+        )
     return [*texts, *truncation([block])[block.task], *looked_at([block])]
 
 

@@ -11,12 +11,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.errors import StoreError
+from regft_core.report.formatting import listed
+
+if TYPE_CHECKING:
+    from regft_core.report.values import Block, Comparison
 
 log = logging.getLogger(__name__)
 
@@ -98,3 +103,30 @@ def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, st
     """seed -> digest of both runs' keys, for the seeds that both methods (seed -> key) finished."""
     seeds = sorted(set(first) & set(second))
     return {str(seed): sha256_text(f"{first[seed]} {second[seed]}")[:DIGEST] for seed in seeds}
+
+
+# ------------------------------------------------------------------------------------------- words
+
+
+def looks(c: Comparison) -> str:
+    """How often a comparison was looked at; empty for the one planned look."""
+    if c.look is None:
+        return ""
+    seeds = f"{listed([str(n) for n in c.look.seeds])} {'seed' if c.look.seeds == (1,) else 'seeds'}"
+    if len(c.look.seeds) == 1:
+        return f"look 1 at {seeds}, with an interval that allows for more"
+    return f"look {c.look.number} of {len(c.look.seeds)} (at {seeds})"
+
+
+def looked_at(blocks: Sequence[Block]) -> Iterator[str]:
+    """One sentence per block whose comparisons were looked at more than once, or may be."""
+    for block in blocks:
+        looks = [c.look for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
+        if not looks:
+            continue
+        seeds = max((look.seeds for look in looks), key=len)
+        text = "seeds may be added later (report.looks: open)"
+        if len(seeds) > 1:
+            at = listed([str(n) for n in seeds])
+            text = f"seeds were added or changed after a look ({len(seeds)} looks, at {at} seeds)"
+        yield f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks"

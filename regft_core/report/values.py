@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.report.facts import Cost, TunedArm
-from regft_core.report.formatting import sign
+from regft_core.report.formatting import listed, score, sign
 from regft_core.report.looks import Look
 from regft_core.report.read_grid import BlockData, CellData
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
 from regft_core.statistics.over_tasks import RankSet
-from regft_core.statistics.verdict import Sample, Verdict
+from regft_core.statistics.verdict import BELOW, Sample, Verdict
 
 if TYPE_CHECKING:
     from regft_core.report.averages import AcrossTasks, Average
@@ -83,6 +83,13 @@ class Comparison(Pair):
     #: What the verdict rests on.
     sample: Sample = field(repr=False, compare=False)
 
+    @property
+    def detectable(self) -> str:
+        """The true difference that these seeds and rows detect 80% of the time, or why there is no such number."""
+        if self.sample.identical:
+            return f"identical answers to all {self.n_examples} rows"
+        return score(self.verdict.detectable, self.metric)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row(CellData):
@@ -130,6 +137,11 @@ class Row(CellData):
             for name, scores in self.scores.items()
         }
         return {name: by for name, by in found.items() if by}
+
+    def below(self, primary: str) -> dict[str, str]:
+        """Set -> that it is no better than a constant answer there, by which metrics."""
+        low = self.no_better(primary).items()
+        return {name: BELOW + ("" if primary in by else f" (by {listed(by)})") for name, by in low}
 
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:
         """Comparisons with the reference (at most one), or with each control or replacement, on one set."""

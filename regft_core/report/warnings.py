@@ -13,9 +13,9 @@ from regft_core.names import plural
 from regft_core.report.evaluations import EvaluationSection
 from regft_core.report.facts import TunedArm
 from regft_core.report.formatting import listed
+from regft_core.report.looks import looked_at
 from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.scores import controlled_methods
-from regft_core.report.sentences import looked_at
 from regft_core.report.values import Block
 from regft_core.runs.environment import describe_environment
 

@@ -85,7 +85,7 @@ def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int
         comparisons=(),
         opposed=(),
         scores={name: {"accuracy": SimpleNamespace(estimate=own.one(method))} for name, own in arms.items()},
-        no_better=lambda primary: {},
+        below=lambda primary: {},
         constant=False,
         same_runs_as=None,
     )

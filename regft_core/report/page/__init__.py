@@ -13,7 +13,7 @@ from markupsafe import Markup
 from regft_core import metrics
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
-from regft_core.report import claims, facts, formatting, published_table, sentences
+from regft_core.report import claims, facts, formatting, looks, published_table
 from regft_core.report.facts import overrides
 from regft_core.report.figures.evaluation_charts import over_sizes, table_figures
 from regft_core.report.figures.svg import LIGHT
@@ -34,7 +34,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for module in (formatting, sentences, published_table, claims):
+    for module in (formatting, looks, published_table, claims):
         functions = [f for f in vars(module).values() if isfunction(f) and f.__module__ == module.__name__]
         environment.filters |= {function.__name__: function for function in functions}
     environment.filters |= {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from regft_core.disk.files import write_text
 from regft_core.errors import DataError
@@ -33,10 +34,15 @@ class Example:
     text_pair: str | None
     label: int | float
 
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
     def to_json(self) -> str:
         """One line of JSON with sorted keys, without the line break."""
         row = {"idx": self.idx, "text": self.text, "text_pair": self.text_pair, "label": self.label}
         return json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+
+_EXAMPLE = TypeAdapter(Example)
 
 
 class WrongText(ValueError):
@@ -99,19 +105,12 @@ def read_jsonl(path: Path) -> list[Example]:
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read ({getattr(error, 'strerror', None) or error})"
         raise DataError("cannot-read", f"{path}: {reason}; run the stage that writes it") from error
-    return [_parse(line, path, number) for number, line in enumerate(lines, start=1) if line]
-
-
-def _parse(line: str, path: Path, number: int) -> Example:
-    try:
-        row: Any = json.loads(line)
-        example = Example(**row)
-        texts = [example.idx, example.text, "" if example.text_pair is None else example.text_pair]
-        if not (all(isinstance(text, str) for text in texts) and type(example.label) in (int, float)):
-            raise TypeError("a value has the wrong type")
-        if not math.isfinite(example.label):
-            raise ValueError("the label is no number")
-    except (TypeError, ValueError, RecursionError) as error:
-        hint = "run the stage that writes it again"
-        raise DataError("damaged-rows", f"{path}:{number}: not a row ({error}); {hint}") from error
-    return example
+    examples = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            examples += [_EXAMPLE.validate_json(line)] if line else []
+        except ValidationError as error:
+            what = error.errors()[0]["msg"]
+            hint = "run the stage that writes it again"
+            raise DataError("damaged-rows", f"{path}:{number}: not a row ({what}); {hint}") from error
+    return examples

@@ -97,16 +97,18 @@ def row_lengths(examples: Sequence[Example], tokenizer: Any, reading: Reading | 
     firsts = [how.instruction + example.text for example in examples]
     seconds = [example.text_pair or "" for example in examples] if paired else []
     texts = list(dict.fromkeys([how.instruction, *firsts, *seconds]))
-    ids: dict[str, list[int]] = {}
+    absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
+    counts, unknown = dict[str, int](), 0
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
-        ids |= {text: encoding.ids for text, encoding in zip(chunk, encodings)}
-    before = len(ids[how.instruction])
+        counts |= {text: len(encoding.ids) for text, encoding in zip(chunk, encodings)}
+        unknown += sum(token in absent for encoding in encodings for token in encoding.ids)
+    before = counts[how.instruction]
     single, both = (tokenizer.num_special_tokens_to_add(pair) for pair in (False, True))
     none = [0] * len(firsts)
     if paired:
-        pairs = [(len(ids[one]), len(ids[other])) for one, other in zip(firsts, seconds, strict=True)]
+        pairs = [(counts[one], counts[other]) for one, other in zip(firsts, seconds, strict=True)]
         joined, shorter = [sum(pair) + both for pair in pairs], [min(one - before, other) for one, other in pairs]
         longer = [max(one, other + before) + single for one, other in pairs]
         modes = {
@@ -114,10 +116,8 @@ def row_lengths(examples: Sequence[Example], tokenizer: Any, reading: Reading | 
             "separately": Read(longer, none, single + before, how),
         }
     else:
-        modes = {"jointly": Read([len(ids[text]) + single for text in firsts], none, single + before, how)}
-    absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
-    unknown = sum(token in absent for tokens in ids.values() for token in tokens)
-    return Lengths(modes, unknown, sum(map(len, ids.values())))
+        modes = {"jointly": Read([counts[text] + single for text in firsts], none, single + before, how)}
+    return Lengths(modes, unknown, sum(counts.values()))
 
 
 def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:

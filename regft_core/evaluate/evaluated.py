@@ -93,29 +93,21 @@ def evaluated_set(
 
 @dataclass(frozen=True)
 class OtherRows:
-    """Rows of another task, and how it is judged.
+    """Rows of another task.
 
     Attributes:
-        kind: a file of ``regft_core/kinds``.
-        labels: its names, empty for values.
+        task: content of its ``task.json``.
         examples: training rows.
         dev: of its development set.
-        primary: the metric that its papers judge by; ``positive_label`` is what F1 counts.
     """
 
-    task: str
-    kind: str
-    labels: tuple[str, ...]
+    task: Mapping[str, Any]
     examples: Sequence[Example]
     dev: Sequence[Example]
-    primary: str
-    positive_label: str | None = None
 
     def score(self, gold: npt.NDArray[Any], logits: npt.NDArray[Any]) -> float:
         """Its primary metric of ``logits`` [n, K] against ``gold`` [n]; needs ``SCORES = True`` in the file."""
-        own = np.arange(len(self.labels))
-        positive = positive_index(list(self.labels), self.positive_label, own)
-        return float(metrics.find(self.primary).score(gold, find(self.kind).predictions(logits, own), positive))
+        return primary_score(logits, gold, self.task)
 
 
 @dataclass(frozen=True)
@@ -283,7 +275,7 @@ def evaluate_run(
 
 def primary_score(
     logits: npt.NDArray[Any],
-    labels: Sequence[int] | Sequence[float],
+    labels: Sequence[int] | Sequence[float] | npt.NDArray[Any],
     task: Mapping[str, Any],
     decision: Decision | None = None,
 ) -> float:

@@ -70,10 +70,6 @@ def own_device(device: str) -> str:
     return visible_devices(device)[0]
 
 
-#: What :func:`multiplies_bf16` looks for, for errors.
-ASKED = {"cpu": " (neither avx512_bf16 nor amx_tile)"}
-
-
 def multiplies_bf16(kind: str) -> bool:
     """Whether a type of device multiplies bf16 faster than fp32: units of its own, not only a type."""
     if kind == "cpu":
@@ -83,6 +79,13 @@ def multiplies_bf16(kind: str) -> bool:
     return False
 
 
+def no_bf16(kind: str) -> str | None:
+    """Why bf16 is refused on a type of device; None where it is not."""
+    asked = " (neither avx512_bf16 nor amx_tile)" if kind == "cpu" else ""
+    slow = not multiplies_bf16(kind)
+    return f"this {kind} has no bf16 products{asked}, so it would be slower than fp32" if slow else None
+
+
 def multiplies_int8() -> bool:
     """Whether the CPU has units for products of int8; without them torch's take 25 times as long as fp32's."""
     return bool(torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported())
@@ -90,8 +93,7 @@ def multiplies_int8() -> bool:
 
 def refuse_slow_bf16(devices: list[str], precisions: Iterable[str | None]) -> None:
     """Raise ConfigError where runs are to train in bf16 on a CPU that would be slower with it."""
-    if devices == ["cpu"] and "bf16" in precisions and not multiplies_bf16("cpu"):
-        message = f"bf16: this CPU has no bf16 products{ASKED['cpu']}, so it would be slower than fp32"
+    if devices == ["cpu"] and "bf16" in precisions and (message := no_bf16("cpu")):
         hint = "use precision: fp32, or a machine whose processor has them"
         raise ConfigError([Problem("precision-not-possible", "params.yaml", 0, "training.precision", message, hint)])
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.errors import ModelError
-from regft_core.models.devices import ASKED, multiplies_bf16, multiplies_int8
+from regft_core.models.devices import multiplies_int8, no_bf16
 
 #: Largest magnitude of a weight or an input as an integer.
 _MOST = 127
@@ -63,8 +63,7 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
         return model
     kind = torch.device(device).type
     if precision == "bf16":
-        if not multiplies_bf16(kind):
-            message = f"this {kind} has no bf16 products{ASKED.get(kind, '')}, so it would be slower than fp32"
+        if message := no_bf16(kind):
             int8 = kind == "cpu" and multiplies_int8()
             raise _refused("bf16", message, "leave --precision out" + (", or int8" if int8 else ""))
         for _, linear in _linears(model):

@@ -19,6 +19,7 @@ from transformers.masking_utils import sdpa_mask
 
 from regft_core.errors import ModelError
 from regft_core.models.architectures import architecture_of
+from regft_core.models.checkpoint_files import position_count
 from regft_core.models.sites import LayerSite, SiteHooks, Sites
 
 if TYPE_CHECKING:
@@ -190,13 +191,8 @@ def text_positions(base: Any, ids: Tensor) -> Tensor:
 
 def require_room(method: str, base: Any, length: int, count: int) -> None:
     """ModelError when the encoder has no positions for ``count`` more tokens."""
-    architecture = architecture_of(base.config.model_type)
-    if architecture.positions == "relative":
-        return
-    room = base.config.max_position_embeddings
-    if architecture.positions == "after_padding":
-        room -= base.config.pad_token_id + 1
-    if length + count > room:
+    room = position_count(vars(base.config), architecture_of(base.config.model_type))
+    if room is not None and length + count > room:
         raise ModelError(
             "input-too-long",
             f"{method}: an input of {length} tokens and {count} virtual ones exceed the encoder's {room} positions; "

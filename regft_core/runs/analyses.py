@@ -213,8 +213,7 @@ class JudgedRun:
         if self.context.task.get("drawn"):  # from rows that the other task may have, too
             judging = {text_key(row) for row in self._sets["dev"].examples}
             train = [row for row in train if text_key(row) not in judging]
-        labels, primary = tuple(described["labels"] or ()), described["primary"]
-        return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
+        return OtherRows(described, train, dev)
 
 
 def to_npy(values: npt.NDArray[Any]) -> bytes:

@@ -18,7 +18,7 @@ from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows, label_indices
-from tests.evaluate.tiny_run import TinyModel
+from tests.evaluate.tiny_run import TinyModel, other_task
 from tests.methods.harness import examples
 
 #: The model's own labels, in the order of its outputs.
@@ -55,7 +55,7 @@ class Other:
 
     def __getitem__(self, task: str) -> OtherRows:
         rows = [Example(f"o{i}", f"{'good' if i % 2 else 'bad'} film {'a ' * i}", None, i % 2) for i in range(60)]
-        return OtherRows(task, "classification", ("no", "yes"), rows[:40], rows[40:], "accuracy")
+        return OtherRows(other_task(), rows[:40], rows[40:])
 
 
 def run(name: str, trained: Any, judged: EvaluatedSet, own: Sequence[str]) -> Findings:

@@ -16,7 +16,7 @@ from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows
 from regft_core.kinds import find
 from regft_core.rng import derive
-from tests.evaluate.tiny_run import TinyModel, finished, found
+from tests.evaluate.tiny_run import TinyModel, finished, found, other_task
 
 
 def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> None:
@@ -72,7 +72,7 @@ def test_a_head_learns_what_is_linear_and_nothing_of_noise() -> None:
     clear = np.column_stack([np.where(gold == 1, 3.0, -3.0), rng.normal(size=600)])
     vectors = torch.tensor(np.stack([clear, rng.normal(size=(600, 2))]), dtype=torch.float32)
     rows = [Example(f"r{i}", "a", None, int(label)) for i, label in enumerate(gold)]
-    other = OtherRows("t", "classification", ("no", "yes"), rows, rows, "accuracy")
+    other = OtherRows(other_task(), rows, rows)
     run = probing(TinyModel(), {"t": other}, learning_rate=0.01, epochs=5)
     known, unknown = judged(run, other, vectors[:, :300], rows[:300], vectors[:, 300:], rows[300:])
     assert known == 1.0
@@ -89,7 +89,7 @@ def words(task: str, kind: str = "classification", count: int = 80) -> OtherRows
         rows.append(Example(f"r{i}", text, None, label if kind != "regression" else i / 7))
     names, metric = (("no", "yes"), "accuracy") if kind == "classification" else ((), "pearson")
     cut = 3 * count // 4
-    return OtherRows(task, kind, names, rows[:cut], rows[cut:], metric)
+    return OtherRows(other_task(kind, names or None, metric), rows[:cut], rows[cut:])
 
 
 def test_probes_of_another_task() -> None:
@@ -117,7 +117,7 @@ def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     ]
     assert len(draws[0]) == 20
     assert draws[0] == draws[1] != draws[2]
-    few = OtherRows("t", "classification", ("no", "yes"), other.examples[:1], other.dev, "accuracy")
+    few = OtherRows(other_task(), other.examples[:1], other.dev)
     trained = TinyModel()
     with pytest.raises(Unfit, match="task 't' has 1 training rows and 20 to judge by, too few"):
         found("layer_probes", trained, finished(trained), others={"t": few}, tasks=["t"])

@@ -72,6 +72,11 @@ class TinyModel:
         return self.shown(embedding, mask, segment)
 
 
+def other_task(kind: str = "classification", labels: Any = ("no", "yes"), primary: str = "accuracy") -> dict[str, Any]:
+    """What ``task.json`` has of another task."""
+    return {"task": "t", "kind": kind, "labels": labels, "primary": primary}
+
+
 def finished(
     trained: TinyModel, count: int = 12, *, pair: bool = False, gold: Sequence[float] | None = None
 ) -> EvaluatedSet:

@@ -67,10 +67,10 @@ def run(run: EvaluatedRun) -> Findings:
             for model in (run.trained.model, run.trained.pretrained)
         )
         rows += [(task, layer, value, before[layer]) for layer, value in enumerate(own)]
-        best = min(own) if metrics.find(other.primary).lower_is_better else max(own)
+        best = min(own) if metrics.find(other.task["primary"]).lower_is_better else max(own)
         found = {f"{task}.best": best, f"{task}.mean": sum(own) / len(own), f"{task}.last": own[-1]}
         found |= {f"{task}.last_pretrained": before[-1]}
-        ranges |= dict.fromkeys(found, bounds(metrics.find(other.primary).range))
+        ranges |= dict.fromkeys(found, bounds(metrics.find(other.task["primary"]).range))
         scalars |= found
     plot = Plot("layer", "score", ("task",), "pretrained")
     table = Table(("task", "layer", "score", "pretrained"), tuple(rows), keys=2, plot=plot)
@@ -111,8 +111,8 @@ def judged(
 
     ``train`` and ``test`` are states ``[layers, rows, F]``.
     """
-    kind = find(other.kind)
-    outputs = len(kind.output_names(other.labels or None))
+    kind = find(other.task["kind"])
+    outputs = len(kind.output_names(other.task["labels"]))
     labels = [example.label for example in learned]
     scale = kind.target_scale(labels)
     targets = labels if scale is None else [scale.learned(label) for label in labels]
@@ -131,7 +131,7 @@ def trained_heads(
     Their losses are summed, so that no head sees another's gradient, and AdamW moves every entry by itself.
     """
     options, (layers, n, width) = run.options, vectors.shape
-    generator = torch.Generator().manual_seed(derive(run.seed, "layer_probes.heads", other.task) % 2**63)
+    generator = torch.Generator().manual_seed(derive(run.seed, "layer_probes.heads", other.task["task"]) % 2**63)
     one = torch.randn((width, outputs), generator=generator) * 0.02  # of every layer: only what it reads differs
     weight = one.to(vectors.device).repeat(layers, 1, 1).requires_grad_(True)
     bias = torch.zeros((layers, 1, outputs), device=vectors.device, requires_grad=True)

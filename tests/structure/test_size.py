@@ -21,7 +21,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/contract": (1250, 7),
     "regft_core/data": (3200, 16),
     "regft_core/disk": (550, 6),
-    "regft_core/evaluate": (1850, 15),
+    "regft_core/evaluate": (1800, 15),
     "regft_core/fit": (1800, 11),
     "regft_core/grid": (2850, 18),
     "regft_core/hooks": (1450, 8),

@@ -109,10 +109,10 @@ class Batch:
             texts = means if self.windows is None else self.windows @ means
         return texts.unflatten(0, (-1, self.rows_per_example)).mean(1)
 
-    def model_inputs(self) -> dict[str, torch.Tensor]:
-        """Keyword arguments of a Hugging Face model's forward, labels left out."""
+    def model_inputs(self, typed: bool = True) -> dict[str, torch.Tensor]:
+        """Keyword arguments of a Hugging Face model's forward, labels left out; ``typed``: with token types."""
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
-        if self.token_type_ids is not None:
+        if typed and self.token_type_ids is not None:
             inputs["token_type_ids"] = self.token_type_ids
         if self.windows is not None:
             inputs["windows"] = self.windows

@@ -88,10 +88,7 @@ def layer_states(model: Any, batch: Batch) -> list[States]:
 
     with _hooked(model) as hooks:
         hooks.on_layer_input(see, always=True)
-        inputs = batch.model_inputs()
-        if not takes_token_types(model):
-            inputs.pop("token_type_ids", None)
-        last = _at_tokens(model.base_model(**inputs)[0], batch)
+        last = _at_tokens(model.base_model(**batch.model_inputs(takes_token_types(model)))[0], batch)
     return [*found, States(len(found), last.float(), found[-1].mask)]
 
 

@@ -132,10 +132,8 @@ def token_means(model: Any, features: Features | None) -> Callable[[Batch], Tens
     def means(batch: Batch) -> Tensor:
         if vectors is not None and (found := vectors.get(batch)) is not None:
             return found.cpu()
-        inputs = batch.model_inputs()
+        inputs = batch.model_inputs(takes_token_types(model))
         windows = inputs.pop("windows", None)
-        if not takes_token_types(model):
-            inputs.pop("token_type_ids", None)
         hidden = model.base_model(**inputs)[0].float()
         pooled = pool(hidden, inputs["attention_mask"], "mean", "first")
         found = (pooled if windows is None else windows @ pooled).cpu()

@@ -130,8 +130,6 @@ class SecondEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Last hidden states ``[B, n, H]``."""
-        inputs = batch.model_inputs()
-        if not self.token_types:
-            inputs.pop("token_type_ids", None)
+        inputs = batch.model_inputs(self.token_types)
         inputs["attention_mask"] = prepared(self.encoder, batch.attention_mask, batch.padded)
         return self.encoder(**inputs)[0]

@@ -208,7 +208,7 @@ class Draft:
                 method, values = priced.tuned(name, self.task, values[0])[0], []
             trials[name] = len(values)
             method = reading(method, trained + self.texts)
-            cost = run_cost(priced, method, self.task, values, trained, project.builder.registry)
+            cost = run_cost(priced, method, self.task, values, trained)
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, cost))
         tokens = [min(length, model.max_length) for length in self.tokens[encoder]]

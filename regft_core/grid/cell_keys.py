@@ -218,4 +218,4 @@ def _in_store(project: Project, job: Job) -> bool:
 
 def grid_rows(project: Project, cached: Cached | None = None) -> list[PlanRow]:
     """Return ``plan_rows``; ``cached``: seeds of a cell whose runs exist, by default those of ``cached_seeds``."""
-    return plan_rows(project, discover(), cached or (lambda cell: cached_seeds(project, cell)))
+    return plan_rows(project, cached or (lambda cell: cached_seeds(project, cell)))

@@ -14,7 +14,6 @@ from typing import Any
 from regft_core import metrics
 from regft_core.disk.canonical import sha256_json
 from regft_core.grid.executors import is_remote, run_all
-from regft_core.hooks.registry import discover
 from regft_core.models.devices import refuse_slow_bf16, take_device, visible_devices
 from regft_core.names import plural
 from regft_core.runs.context import Context
@@ -25,7 +24,7 @@ from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import FINETUNE, Phase
-from regft_core.settings.cost import planned_rows, sized_cost, training_rows
+from regft_core.settings.cost import planned_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import described
@@ -68,7 +67,7 @@ class Planner:
     """Adds runs to ``jobs``."""
 
     def __init__(self, project: Project) -> None:
-        self.project, self.registry = project, discover()
+        self.project = project
         self.jobs = list[PlannedJob]()
         #: Key of a result -> index of the job that makes it.
         self._known: dict[str, int] = {}
@@ -143,8 +142,7 @@ class Planner:
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
         for phase in (context.phase(phase.name) for phase in phases):
-            count = planned_rows(self.project, job.task, phase, rows)
-            cost = sized_cost(self.project, context.method, job.task, phase, count, self.registry, context.shared)
+            cost = planned_cost(self.project, context.method, job.task, phase, rows, context.shared)
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)
             shares |= {member_label(phase.name, number): member for number in numbers}

@@ -118,7 +118,7 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
     project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
     for phase in map(context.phase, steps):
         rows = len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])
-        cost = sized_cost(project, context.method, task, phase, rows, context.registry, shared, steps[phase.name])
+        cost = sized_cost(project, context.method, task, phase, rows, shared, steps[phase.name])
         if cost is None:
             return None
         costs.append(cost)

@@ -15,7 +15,7 @@ from typing import Any
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.names import aligned, duration
-from regft_core.schema.method import Method, Phase, Registry, optimiser_steps, phase_cost
+from regft_core.schema.method import Method, Phase, optimiser_steps, phase_cost
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.project import Project
@@ -71,14 +71,8 @@ class PlanRow:
         return self.seeds - self.cached
 
 
-def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell: set()) -> list[PlanRow]:
-    """One row per cell of the grid.
-
-    Args:
-        project: a valid project.
-        cached: what the run store holds; by default nothing.
-        registry: the regularisers' classes, which declare what a step costs.
-    """
+def plan_rows(project: Project, cached: Cached = lambda cell: set()) -> list[PlanRow]:
+    """Return a row for each cell of the grid; ``cached``: what the run store holds, by default nothing."""
     rows, wanted = [], set(project.params.grid.seeds)
     for cell in cells(project):
         prepared = training_rows(project.root, cell)
@@ -87,43 +81,32 @@ def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell
             count = TRAINING_ROWS.get((source.id, source.config))
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
-        cost = run_cost(project, method, cell.task, project.trials(cell.method), count, registry)
+        cost = run_cost(project, method, cell.task, project.trials(cell.method), count)
         published = prepared is None and count is not None
         rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, cost, published))
     return rows
 
 
 def run_cost(
-    project: Project,
-    method: Method,
-    task: str,
-    trials: Sequence[Mapping[str, Any]],
-    rows: int | None,
-    registry: Registry,
+    project: Project, method: Method, task: str, trials: Sequence[Mapping[str, Any]], rows: int | None
 ) -> float | None:
-    """Plain-step equivalents of one run, with its trials.
+    """Return plain-step equivalents of one run, with its trials; None when that needs an unknown number of ``rows``.
 
-    Phases that trials share count once. None when that needs an unknown number of ``rows``.
+    Phases that trials share count once.
     """
-    shared, tuning = project.shared(task), project.params.tuning
-    counts = [planned_rows(project, task, phase, rows) for phase in method.phases]
-    costs = [
-        sized_cost(project, method, task, phase, count, registry, shared)
-        for phase, count in zip(method.phases, counts, strict=True)
-    ]
+    tuning, shared = project.params.tuning, project.shared(task)
+    costs = [planned_cost(project, method, task, phase, rows, shared) for phase in method.phases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
         return None
     if not trials or tuning is None:
         return sum(known)
     tried: dict[str, float] = {}
-    for values in trials:
-        variant, training = project.tuned(method.name, task, values)
+    for variant, training in (project.tuned(method.name, task, values) for values in trials):
         for index, phase in enumerate(variant.phases):
             path = repr((training, variant.phases[: index + 1]))
             if path not in tried:
-                count = planned_rows(project, task, phase, rows)
-                tried[path] = sized_cost(project, variant, task, phase, count, registry, training) or 0.0
+                tried[path] = planned_cost(project, variant, task, phase, rows, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run
     return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known)
 
@@ -153,17 +136,24 @@ def planned_rows(project: Project, task: str, phase: Phase, rows: int | None) ->
     return None if rows is None or data.steps == "full" else int(rows * data.split)
 
 
+def planned_cost(
+    project: Project, method: Method, task: str, phase: Phase, rows: int | None, shared: TrainingConfig
+) -> float | None:
+    """Return ``sized_cost`` of a phase in a cell of ``rows`` rows."""
+    return sized_cost(project, method, task, phase, planned_rows(project, task, phase, rows), shared)
+
+
 def sized_cost(
     project: Project,
     method: Method,
     task: str,
     phase: Phase,
     count: int | None,
-    registry: Registry,
     shared: TrainingConfig,
     steps: int | None = None,
 ) -> float | None:
     """``phase_cost`` with the encoders of the phase, and of those whose answers it learns, in sizes of the task's."""
+    registry = project.builder.registry
     size, *teachers = (
         project.relative_size(other, method, task) for other in (phase, *map(method.phase, phase.teachers(registry)))
     )

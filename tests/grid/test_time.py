@@ -13,7 +13,6 @@ from regft_core.grid import time
 from regft_core.grid.cell_keys import stale_cells
 from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, assumed, estimate, set_sizes, spend, still_to_train
-from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_weights
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
@@ -55,7 +54,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_costs_become_seconds_by_stage_and_cell(project: Path) -> None:
     opened = open_project(project)
-    rows = plan_rows(opened, discover(), lambda cell: {0} if cell.method == "vanilla" else set())
+    rows = plan_rows(opened, lambda cell: {0} if cell.method == "vanilla" else set())
     found = spend(opened, rows, lambda cell: STEP, lambda task, encoder: SIZES)
     by_method = {row.cell.method: row for row in rows}
     vanilla = by_method["vanilla"]

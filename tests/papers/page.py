@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from regft_core.grid.time import assumed, spend
-from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.checks.source_errors import moves
@@ -93,7 +92,7 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
     total, unknown = 0.0, 0
     for project in projects.values():
         bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
-        time = spend(bare, plan_rows(bare, discover()), partial(_gpu_seconds, bare))
+        time = spend(bare, plan_rows(bare), partial(_gpu_seconds, bare))
         total, unknown = total + sum(time.cells.values()) / 3600, unknown + time.unknown
     if not projects:
         return "-"

@@ -114,7 +114,7 @@ def test_all_stages_and_a_lender_of_a_lender(lending: Path) -> None:
     ]
     assert run_stages(lending, "grandchild")["evaluate"][0]["status"] == "ok"
     assert context.keys.of("teacher") == Context(job(lending, "student")).keys.of("finetune")
-    cost = {row.cell.method: row.cost for row in plan_rows(open_project(lending), context.registry)}
+    cost = {row.cell.method: row.cost for row in plan_rows(open_project(lending))}
     plain, soup, student = (cost[name] or 0.0 for name in ("vanilla", "soup", "student"))
     # Of three rows a batch, and an epoch's forward passes by the teacher: three batches, a third of a step each.
     assert student == pytest.approx(soup + plain + 1.0)

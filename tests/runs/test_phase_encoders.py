@@ -143,7 +143,7 @@ def test_costs_count_an_encoder_by_its_size(two: Path) -> None:
     taught(two)
     change(two, methods=["vanilla", "taught"])
     project = open_project(two)
-    rows = {row.cell.method: row for row in plan_rows(project, project.builder.registry)}  # type: ignore[arg-type]
+    rows = {row.cell.method: row for row in plan_rows(project)}
     plain = rows["vanilla"].cost
     assert plain == 6.0
     assert rows["taught"].cost == pytest.approx(2 * plain + 2 * 3 / 3 + plain)

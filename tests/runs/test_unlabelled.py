@@ -77,7 +77,7 @@ def test_self_training_learns_labels_that_its_teacher_is_sure_of(root: Path) -> 
     params = yaml.safe_load((root / "params.yaml").read_text())
     (root / "params.yaml").write_text(yaml.dump(params | {"methods": ["vanilla", "self_training"]}))
     prepare(project := open_project(root))
-    rows = {row.cell.method: row for row in plan_rows(project, project.builder.registry)}  # type: ignore[arg-type]
+    rows = {row.cell.method: row for row in plan_rows(project)}
     # The teacher, its answers to 44 texts, which are a third of an epoch, an epoch over these, and fine-tuning.
     assert rows["self_training"].cost == pytest.approx(2 + 6 / 3 + 6 + 2)
     own = context(root, "self_training")

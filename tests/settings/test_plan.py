@@ -37,7 +37,7 @@ def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int 
 
 
 def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
-    rows = plan_rows(load_project(build({}), registry), registry)
+    rows = plan_rows(load_project(build({}), registry))
     assert (rows[0].cell.directory, rows[0].cached, rows[0].to_train) == ("vanilla/opinions/100", 0, 6)
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
     # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
@@ -50,11 +50,11 @@ def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build:
     """Presets of whole public sets used to be planned with no cost at all before their data were fetched."""
     shipped = (ROOT / "pipelines/tasks/rte.yaml").read_text(encoding="utf-8").partition("ood:")[0]
     root = build({"pipelines/tasks/rte.yaml": shipped, "params.yaml": PARAMS.replace("[opinions]", "[rte]")})
-    full = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
+    full = [row for row in plan_rows(load_project(root, registry)) if row.cell.size == "full"]
     assert [(row.rows, row.steps, row.published) for row in full[:1]] == [(2490, 2 * 156, True)]
     assert "published numbers of rows" in table(full, lambda cell: None)
     write(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
-    (prepared, *_) = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
+    (prepared, *_) = [row for row in plan_rows(load_project(root, registry)) if row.cell.size == "full"]
     assert (prepared.rows, prepared.published) == (33, False)
 
 
@@ -62,7 +62,7 @@ def test_cached_runs_are_not_to_train(build: Any, registry: dict[str, Any]) -> N
     root = build({})
     write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
     project = load_project(root, registry)
-    rows = {row.cell.directory: row for row in plan_rows(project, registry, lambda cell: {0, 1, 77})}
+    rows = {row.cell.directory: row for row in plan_rows(project, lambda cell: {0, 1, 77})}
     noise = rows["noise/opinions/100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
     assert rows["vanilla/opinions/full"].steps == 6
@@ -102,7 +102,7 @@ def test_a_cost_is_that_of_all_phases_members_and_fits(
     method = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
     params = PARAMS.replace("epochs: 2", training)
     project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": method}), known)
-    rows = {row.cell.directory: row for row in plan_rows(project, known)}
+    rows = {row.cell.directory: row for row in plan_rows(project)}
     assert rows["mask/opinions/100"].cost == pytest.approx(cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
     assert rows["mask/opinions/full"].cost is None

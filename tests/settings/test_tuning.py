@@ -67,9 +67,9 @@ def test_a_number_of_trials_is_drawn_alike_for_equal_grids(build: Build, registr
     ],
 )
 def test_the_plan_counts_trials(build: Build, registry: dict[str, Any], rule: str, runs: float) -> None:
-    plain = plan_rows(load_project(build({}), registry), registry)[0].cost
+    plain = plan_rows(load_project(build({}), registry))[0].cost
     assert plain is not None
-    assert plan_rows(load(build, registry, f"{rule}\n  {RATES}"), registry)[0].cost == pytest.approx(plain * runs)
+    assert plan_rows(load(build, registry, f"{rule}\n  {RATES}"))[0].cost == pytest.approx(plain * runs)
 
 
 def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: dict[str, Any]) -> None:

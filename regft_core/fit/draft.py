@@ -20,8 +20,7 @@ import yaml
 from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.fit.elsewhere import Elsewhere
-from regft_core.fit.language import unread
-from regft_core.fit.own_rows import Asked, OwnRows
+from regft_core.fit.own_rows import Asked, OwnRows, unread
 from regft_core.fit.setup import (
     LEAST_OF_LABEL,
     PARTS,

@@ -1,21 +1,28 @@
-"""One file of labelled rows as it is: its texts, its labels, the task that reads it, errors in it. Writes nothing."""
+"""One file of labelled rows as it is: its texts and whether an encoder reads them, its labels, the task that reads it.
+
+Errors in it are collected. Nothing is written.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.file_format import Row, column_problems
+from regft_core.data.lengths import WORTH_UNKNOWN, Lengths, share
 from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
 from regft_core.fit.labels import LEAST_ROWS, Labels, left_out, too_little
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text
+from regft_core.models.fetch import ALIASES
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema import NAME_LENGTH
 from regft_core.schema.sources import UNSAID, FileFormat
@@ -259,3 +266,45 @@ def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
     elif own.groups is not None and own.groups < LEAST_ROWS:
         message = f"column '{asked.group}' has {plural(own.groups, 'group')}; {LEAST_ROWS} are the least"
         yield asked.problem("too-few-groups", "--group", message, "name another column, or leave --group out")
+
+
+#: Letters of an English text are in this script; more than this share of others makes it another language.
+SCRIPT, OTHER_SCRIPT = "LATIN", 0.2
+#: Compares texts by their characters, so it reads any language.
+BY_CHARACTERS = "tfidf_logistic_characters"
+#: Encoders of about a hundred languages, on the Hugging Face hub.
+MULTILINGUAL = ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", "FacebookAI/xlm-roberta-base")
+
+
+def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str | None:
+    """Return why an encoder does not read the texts, and what does; None where it seems to.
+
+    Args:
+        encoder: its name. All encoders with an alias were trained on English.
+        lengths: of the examples with its tokenizer.
+    """
+    unknown, other = lengths.unknown / max(1, lengths.total), other_script(examples)
+    if unknown > WORTH_UNKNOWN:
+        why = f"{share(unknown)} of the tokens are not in its vocabulary"
+    elif encoder in ALIASES and other > OTHER_SCRIPT:
+        why = f"it was trained on English, and {share(other)} of the letters are of another script"
+    else:
+        return None
+    return (
+        f"warning: {encoder} does not read these texts: {why}. {BY_CHARACTERS} reads any. For better scores, "
+        f"get a multilingual encoder (for instance {' or '.join(MULTILINGUAL)} on huggingface.co) and give its folder "
+        "with --model"
+    )
+
+
+def other_script(examples: Sequence[Example]) -> float:
+    """Return the share of letters that are not Latin ones, of all letters of the texts."""
+    letters = [
+        letter for example in examples for letter in f"{example.text}{example.text_pair or ''}" if letter.isalpha()
+    ]
+    return sum(not _is_latin(letter) for letter in letters) / max(1, len(letters))
+
+
+@cache
+def _is_latin(letter: str) -> bool:
+    return unicodedata.name(letter, "").startswith(SCRIPT)

@@ -14,8 +14,7 @@ from regft_core.schema.method import Method, Registry, comparable, is_name, meth
 from regft_core.schema.methods import MethodConfig, paths
 from regft_core.schema.params import Params
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.derived import Change, changes_of, flipped, split_name
-from regft_core.settings.difference import settings_of
+from regft_core.settings.derived import Change, changes_of, flipped, settings_of, split_name
 from regft_core.settings.document import Document, KeyPath, leaves
 from regft_core.settings.layers import lay
 from regft_core.settings.phases import SharedFor, build_phases
@@ -180,7 +179,7 @@ class MethodBuilder:
                 yield document.problem("unknown-source", ("sources", path), "this file sets no such value", hint)
 
     def settings_of(self, method: Method, *, acting: bool = False) -> dict[str, Any]:
-        """See :func:`difference.settings_of`."""
+        """See :func:`derived.settings_of`."""
         return settings_of(method, self.registry, self.settings.training, acting=acting)
 
     def _other(

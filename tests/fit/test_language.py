@@ -6,7 +6,7 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.data.lengths import Lengths
-from regft_core.fit.language import BY_CHARACTERS, other_script, unread
+from regft_core.fit.own_rows import BY_CHARACTERS, other_script, unread
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from regft_core.hooks.base import Regulariser
 from regft_core.schema.method import Method, Phase
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import ONLY_STEPS_READ, TrainingConfig
-from regft_core.settings.difference import settings_of
+from regft_core.settings.derived import settings_of
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project

@@ -22,7 +22,7 @@ def test_a_control_is_written_trained_and_compared_with_its_arm(tmp_path: Path) 
     root = build(tmp_path / "project", methods=["vanilla", "hype_n"], training=LEARNS)
     done(root, "controls", "--write")
     methods = yaml.safe_load((root / "params.yaml").read_text())["methods"]
-    assert methods == ["vanilla", "hype_n", "hype_n_no_noise"]
+    assert methods == ["vanilla", "hype_n_no_noise", "hype_n"]
     run_cells(root, *((method, "reviews") for method in methods))
     results = Project.open(root).results()
     means = results[results["set"] == "dev"].set_index("method")["mean"]

@@ -18,10 +18,7 @@ def control(target: str, epochs: int) -> str:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (
-            "methods: [vanilla, mask]   # plain\n\n# end\n",
-            "methods: [vanilla, quiet, still, mask]   # plain\n\n# end\n",
-        ),
+        ("methods: [vanilla, mask] # a\n\n# end\n", "methods: [vanilla, quiet, still, mask] # a\n\n# end\n"),
         (
             "methods:  # which\n  - vanilla\n  - mask  # ours\n\n# end\ntraining: {}\n",
             "methods:  # which\n  - vanilla\n  - quiet\n  - still\n  - mask  # ours\n\n# end\ntraining: {}\n",

@@ -13,7 +13,7 @@ from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import Method, optimiser_steps
-from regft_core.settings.difference import differences, takes_away, undeclared
+from regft_core.settings.derived import differences, takes_away, undeclared
 from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import names_in
 from tests.small_project import preset
@@ -79,7 +79,7 @@ def check(project: Project, task: str | None) -> int:
         more = undeclared(apart, control.config.differs_in)
         assert not more, f"{control.name} differs from {arm.name} in {more}, too"
         if not control.name.endswith(MATCHED) and control.of is not None:
-            assert {one.path for one in apart} <= set(settings[0]) | set(settings[1])
+            assert apart.keys() <= set(settings[0]) | set(settings[1])
         found += 1
     return found
 

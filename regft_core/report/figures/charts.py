@@ -94,14 +94,14 @@ def limits(values: Iterable[float], margin: float = 0.05) -> tuple[float, float]
 
 def panels(
     name: str, title: str, shown: Mapping[str, Sequence[Marks]], *, width: float, height: float, x: str, y: str = "",
-    rows: Sequence[str] = (), beside: Sequence[Marks] = (), right: float = 0.15, ticks: int = 5, log: bool = False,
+    rows: Sequence[str] = (), beside: Sequence[Marks] = (), ticks: int = 5, log: bool = False,
     finish: Callable[[Any, str], None] | None = None,
 ) -> str:  # fmt: skip
     """Return a panel for each title of ``shown`` as one ``<svg>``; nothing where no panel has a mark.
 
     Args:
         name: prefix of the figure's identifiers; ``title`` is read aloud.
-        width, height: of a panel, in inches, as is the margin ``right``.
+        width, height: of a panel, in inches.
         x, y: named below the lowest panels, and beside the first of each row.
         rows: names of the places 0, 1, ... of ``y``, from the top.
         beside: what a legend on the right explains; without it panels have their own, of the marks with a label.
@@ -112,7 +112,7 @@ def panels(
     if not shown:
         return ""
     left, gap = (text_width(rows) + 0.15, 0.25) if rows else (0.8, 0.6)
-    right = text_width(one.label for one in beside) + 0.6 if beside else right
+    right = text_width(one.label for one in beside) + 0.6 if beside else 0.15
     across = min(len(shown), COLUMNS)
     down = math.ceil(len(shown) / across)
     top, bottom, row_gap = 0.35 if any(shown) else 0.12, 0.5, 0.7

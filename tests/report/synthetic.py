@@ -49,6 +49,7 @@ class Arm:
     collapsed: tuple[int, ...] = ()
     description: str = ""
     curves: bool = True
+    logs: tuple[str, ...] = ()
     #: Where all runs were made, or (seed ->) the exceptions; None: the records do not say.
     environment: Mapping[str, Any] | None = None
     elsewhere: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -315,6 +316,10 @@ def _cell(
 
 
 def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
+    if arm.logs:
+        rows = [[seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3)]
+        lines = [["seed", "phase", "step", "name", "value"], *rows]
+        _write(folder / "method_metrics.csv", "".join(",".join(map(str, line)) + "\n" for line in lines))
     if not arm.curves:
         return
     with open(folder / "curves.csv", "w", newline="", encoding="utf-8") as file:

@@ -150,6 +150,14 @@ def test_a_request_beyond_its_time_ends(model: ServedModel) -> None:
     assert (found.status, found.body["error"]["code"]) == (504, "too-slow")
 
 
+def test_a_body_that_never_ends_is_cut_off(model: ServedModel) -> None:
+    with served(model, Limits(seconds=0.3)) as port, socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        slow.sendall(b"Content-Length: 100\r\n\r\n{")
+        slow.settimeout(10)
+        assert b"504" in slow.recv(1000)
+
+
 def test_errors_of_the_model_show_no_path(model: ServedModel, capfd: Any) -> None:
     with served(Slow(model, fails=True)) as port:
         found = ask(port, "/predict", {"rows": [{"review": "a"}]})

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from regft_core.data.dividing import divide
-from regft_core.data.examples import text_key, to_jsonl
+from regft_core.data.examples import divide, text_key, to_jsonl
 from regft_core.data.read_split import Split
 from regft_core.disk.canonical import sha256_text
 from regft_core.errors import DataError

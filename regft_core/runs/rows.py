@@ -14,8 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.data.dividing import divide, hold_out
-from regft_core.data.examples import UNLABELLED, Example, read_jsonl, text_key, to_jsonl
+from regft_core.data.examples import UNLABELLED, Example, divide, hold_out, read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import rows_file
 from regft_core.data.subsample import draw
 from regft_core.disk.canonical import canonical_json, sha256_text

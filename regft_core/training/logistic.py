@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.data.dividing import divide
+from regft_core.data.examples import divide
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
 

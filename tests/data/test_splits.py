@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.data.checks import warnings_of
-from regft_core.data.dividing import divide
-from regft_core.data.examples import read_jsonl
+from regft_core.data.examples import divide, read_jsonl
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.splits import fold_line, of_seed, rows_file, split_line
 from regft_core.data.subsample import write_subsamples

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.data.dividing import hold_out
-from regft_core.data.examples import Example, read_jsonl, write_jsonl
+from regft_core.data.examples import Example, hold_out, read_jsonl, write_jsonl
 from regft_core.disk.files import write_json
 from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
 from regft_core.schema.method import Phase

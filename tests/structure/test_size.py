@@ -19,7 +19,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "benchmarks": (2100, 11),
     "regft_core": (1250, 11),
     "regft_core/contract": (1250, 7),
-    "regft_core/data": (3200, 16),
+    "regft_core/data": (3150, 15),
     "regft_core/disk": (550, 6),
     "regft_core/evaluate": (1800, 15),
     "regft_core/fit": (1800, 9),

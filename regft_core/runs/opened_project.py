@@ -32,16 +32,9 @@ def open_project(
     *,
     check_composition: bool = True,
 ) -> Project:
-    """Load and validate the whole project, without torch.
+    """Load and validate the whole project, with what its own folders define; see ``load_project``.
 
-    Args:
-        root: project root.
-        params_file: another file instead of ``params.yaml``, for instance a preset.
-        params_text: content in place of that file's, or what was read of it.
-        check_composition: whether every method must be able to act on every task of the grid.
-
-    Raises:
-        ConfigError: all problems of all files, together.
+    Raises ConfigError with all problems of all files.
     """
     use_project(root)
     return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)

@@ -25,9 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: A module that fresh interpreters can import, as they import the stages.
 JOBS = """
-import os, signal, subprocess, sys, time
+import os, subprocess, sys, time
 from pathlib import Path
-from regft_core.errors import DataError
 from regft_core.runs.opened_project import opened
 
 def square(job, device):
@@ -36,19 +35,6 @@ def square(job, device):
 def process(job, device):
     time.sleep(0.05)
     return (os.getpid(), os.getpgrp() == os.getpid())
-
-def sometimes(job, device):
-    if job == "raise":
-        raise ValueError("broken on purpose")
-    if job == "data":
-        raise DataError("column-missing", "no such column")
-    if job == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if job == "exit":
-        os._exit(3)
-    if job == "lambda":
-        return lambda: None
-    return job
 
 def forever(job, device):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])

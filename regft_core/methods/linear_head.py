@@ -133,7 +133,7 @@ class LinearHead(Regulariser):
             weights=self.setting.class_weights,
             groups=data.training_groups,
         )
-        parts = getattr(trainee.model, "parts", 1)  # a family's own head reads one vector
+        parts = getattr(trainee.model, "parts", (1.0,))  # a family's own head reads one vector
         if not kind.has_labels:
             solution = regress_linearly(rows, parts)
         else:

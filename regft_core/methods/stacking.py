@@ -143,12 +143,13 @@ class Stacking(Regulariser):
         from regft_core.training.stacked import LIGHT, chosen, of_words, plain
 
         kind, own = find(self.setting.kind), replace(rows, features=features[name])
-        parts = getattr(self.trainee.model, "parts", 1)
+        parts = getattr(self.trainee.model, "parts", (1.0,))
         if name == "words":
             return of_words(kind, own)
         if name == "joined":
-            width = features["embeddings"].shape[1] // parts
-            return of_words(kind, own, [width] * parts + self._bag.widths(features["words"].shape[1]))
+            width = features["embeddings"].shape[1] // len(parts)
+            words = self._bag.widths(features["words"].shape[1])
+            return of_words(kind, own, [*((width, part) for part in parts), *((columns, 1.0) for columns in words)])
         if name == "cosine":
             return chosen(kind, own, plain(kind, LIGHT), partial(plain, kind))
         solver = partial(classify_linearly if kind.has_labels else regress_linearly, parts=parts)
@@ -201,14 +202,14 @@ class Stacking(Regulariser):
         features: dict[str, Any] = {"words": bag.features(examples)}
         if trainee is None or self.declares.reads != "encoder":
             return features
-        vectors = self._vectors(trainee, batches)
+        vectors, parts = self._vectors(trainee, batches), getattr(trainee.model, "parts", (1.0,))
         features["embeddings"] = vectors
-        # Single vectors of length 1; those of a pair have one length already, and |u - v| says how far apart they are.
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if getattr(trainee.model, "parts", 1) == 1 else 1.0
+        # Single vectors of length 1; of layers and pairs they have one length, and |u - v| says how far apart they are.
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if len(parts) == 1 else 1.0
         beside = sparse.csr_matrix(vectors / np.maximum(lengths, 1e-12))
         features["joined"] = sparse.hstack([beside, features["words"]], format="csr")
-        if getattr(trainee.model, "parts", 1) == 4:  # u and v have mean square 1
-            features["cosine"] = np.split(vectors, 4, axis=1)[3].mean(axis=1, keepdims=True)
+        if getattr(trainee.model, "rows_per_example", 1) == 2:  # of the last layer, where u and v have mean square 1
+            features["cosine"] = np.split(vectors, len(parts), axis=1)[-1].mean(axis=1, keepdims=True)
         elif self.options.members == ["cosine"]:
             raise ModelError(
                 "not-separate",

@@ -134,7 +134,7 @@ def _as_trained(model: RegftClassifier) -> Any:
         classifier.label_words.copy_(torch.tensor(config.label_words))
         classifier.mask_token.fill_(config.mask_token)
         return classifier.eval()
-    pooling = config.pooling if config.pooling in ("mean", "unit_mean", "last") else "cls"
+    pooling = config.pooling if config.pooling in ("mean", "unit_mean", "mean_last_four", "last") else "cls"
     pooled = PooledClassifier(model.encoder, pooling=pooling, rows_per_example=2 if config.separate else 1)
     pooled.classifier = model.classifier
     return pooled.eval()
@@ -180,6 +180,7 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
     config = RegftConfig(
         encoder=model.config.to_dict(),
         pooling=pooling,
+        layers=getattr(model, "layers", 1),
         row_length=max_length,
         windows=served.windows,
         stride=served.stride,

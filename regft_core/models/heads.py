@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,23 +39,26 @@ class ClassifierOutput(NamedTuple):
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
-    """One vector [rows, H] per row of token vectors [rows, n, H], as ``pooling`` has it."""
-    rows, finish = _rule(pooling)
-    return finish(rows(hidden, mask, summary))
+    """One vector [rows, H] per row of token vectors [rows, n, H] of one layer, as ``pooling`` has it."""
+    rule = _rule(pooling)
+    vectors: Tensor = rule.finish(rule.pool(hidden, mask, summary))
+    return vectors
 
 
-def _rule(pooling: str) -> tuple[Callable[[Tensor, Tensor, str], Tensor], Callable[[Tensor], Tensor]]:
+def _rule(pooling: str) -> SimpleNamespace:
     rule = POOLINGS.load(pooling)
-    return rule.pool, getattr(rule, "finish", lambda vectors: vectors)
+    finish = getattr(rule, "finish", lambda vectors: vectors)
+    return SimpleNamespace(pool=rule.pool, finish=finish, layers=getattr(rule, "layers", 1))
 
 
-def pair_features(pooled: Tensor) -> Tensor:
-    """[u, v, |u - v|, u * v], [B, 4H], of vectors [2B, H] whose rows 2i and 2i + 1 become u and v of example i.
+def pair_features(pooled: Tensor, layers: int = 1) -> Tensor:
+    """[u, v, |u - v|, u * v], [B, 4d], of vectors [2B, d] whose rows 2i and 2i + 1 become u and v of example i.
 
-    u and v are the vectors scaled to a root mean square of 1, so that all four parts are of one size, and the sum of
-    the last is H times the cosine.
+    u and v are the vectors scaled to a root mean square of 1, in each of ``layers`` of d / layers numbers, so that all
+    four parts are of one size, and the sum of the last is d times the (mean) cosine.
     """
-    scaled = pooled / pooled.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
+    parts = pooled.unflatten(-1, (layers, -1))
+    scaled = (parts / parts.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)).flatten(1)
     first, second = scaled[0::2], scaled[1::2]
     return torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
 
@@ -91,7 +95,9 @@ class PooledClassifier(_Classifier):
     Attributes:
         pooling: one of ``poolings``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
-        parts: how many parts of one width the linear reads: the four of ``pair_features``, or one vector.
+        layers: how many of the last layers are pooled, side by side.
+        parts: a solved head's weights of the parts of width H that the linear reads: the vector of each layer, of pairs
+            four times as many. The last layer counts as much as all below it together.
         summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
     """
 
@@ -100,13 +106,16 @@ class PooledClassifier(_Classifier):
         super().__init__(config, encoder.base_model_prefix)
         architecture = architecture_of(config.model_type)
         self.pooling, self.rows_per_example = pooling, rows_per_example
-        self._rows, self._finish = _rule(pooling)
+        self._rule = _rule(pooling)
+        depth = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
+        self.layers = min(self._rule.layers, depth)
         self.summary = "last" if pooling == "last" else architecture.summary
         self.add_module(self.base_model_prefix, encoder)
         given = [value for name in architecture.head_dropout if (value := getattr(config, name, None)) is not None]
         self.dropout = nn.Dropout(float(given[0])) if given else nn.Identity()
-        self.parts = 4 if rows_per_example == 2 else 1
-        self.classifier = nn.Linear(config.hidden_size * self.parts, config.num_labels)
+        below = self.layers - 1
+        self.parts = (*below * (max(1, below) ** -0.5,), 1.0) * (4 if rows_per_example == 2 else 1)
+        self.classifier = nn.Linear(config.hidden_size * len(self.parts), config.num_labels)
 
     def forward(self, windows: Tensor | None = None, **inputs: Tensor) -> ClassifierOutput:
         """Logits [B, K] of ``B * rows_per_example`` texts.
@@ -115,18 +124,27 @@ class PooledClassifier(_Classifier):
             windows: [texts, rows], the mean over the rows of each text as a matrix; None where each has one row.
             inputs: of the encoder, [rows, n].
         """
-        hidden = self.base_model(**inputs)[0]
-        mask = inputs.get("attention_mask")
+        states, mask = self._states(inputs), inputs.get("attention_mask")
         if mask is None:
-            mask = torch.ones(hidden.shape[:2], dtype=torch.int64, device=hidden.device)
-        pooled = self._rows(hidden, mask, self.summary)
+            mask = torch.ones(states[-1].shape[:2], dtype=torch.int64, device=states[-1].device)
+        pooled = torch.cat([self._rule.pool(hidden, mask, self.summary) for hidden in states], dim=1)
         if windows is not None:
             with torch.autocast(pooled.device.type, enabled=False):
                 pooled = windows @ pooled.float()  # windows count alike
-        pooled = self._finish(pooled)
+        pooled = self._rule.finish(pooled.unflatten(1, (self.layers, -1)).flatten(0, 1)).view(pooled.shape)
         if self.rows_per_example == 2:
-            pooled = pair_features(pooled)
+            pooled = pair_features(pooled, self.layers)
         return ClassifierOutput(self.classifier(self.dropout(pooled)))
+
+    def _states(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """[rows, n, H] of each layer that is pooled."""
+        if self.layers == 1:
+            return [self.base_model(**inputs)[0]]
+        outputs = self.base_model(**inputs, output_hidden_states=True)
+        last = outputs[0]
+        before = outputs.decoder_hidden_states if self.config.is_encoder_decoder else outputs.hidden_states
+        # Virtual tokens before the text are taken off the last states only.
+        return [*(hidden[:, -last.shape[1] :] for hidden in before[-self.layers : -1]), last]
 
 
 class MaskClassifier(_Classifier):

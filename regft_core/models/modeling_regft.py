@@ -28,8 +28,8 @@ class RegftConfig(PreTrainedConfig):
 
     Attributes:
         encoder: configuration of the encoder, as transformers writes it.
-        pooling: ``mean``, ``unit_mean`` (scaled to length 1), ``first`` or ``last`` (a token), ``mask`` (label words at
-            the mask), ``head`` (the family's own classifier).
+        pooling: ``mean``, ``unit_mean`` (scaled to length 1), ``mean_last_four`` (of the last ``layers`` layers each),
+            ``first`` or ``last`` (a token), ``mask`` (label words at the mask), ``head`` (the family's own classifier).
         row_length: tokens of a row; ``windows`` rows of a longer text are read, which share ``stride`` tokens.
         paired: whether an input is a pair; ``separate``: whether its texts are rows of their own.
         before, between, after: ids of the tokens that the tokenizer adds to a text, and between the texts of a pair.
@@ -44,7 +44,7 @@ class RegftConfig(PreTrainedConfig):
 
     model_type = "regft_classifier"
     encoder, instruction = dict[str, Any](), {"text": "", "ids": []}
-    pooling, row_length, windows, stride = "mean", 512, 1, 0
+    pooling, layers, row_length, windows, stride = "mean", 1, 512, 1, 0
     before = between = after = types = label_words = ()
     paired = separate = left = keeps_end = demonstrations = False
     pad, mask_token, logit_temperature = (0, 0), -1, 1.0
@@ -71,7 +71,7 @@ class RegftClassifier(PreTrainedModel):
                 self.encoder = AutoModel.from_config(encoder, add_pooling_layer=False)
             except TypeError:  # families without a pooler
                 self.encoder = AutoModel.from_config(encoder)
-            parts = 4 if config.separate else 1
+            parts = config.layers * (4 if config.separate else 1)
             self.classifier = nn.Linear(encoder.hidden_size * parts, len(config.id2label or ()))
         self.post_init()
 
@@ -113,19 +113,27 @@ class RegftClassifier(PreTrainedModel):
             place = (input_ids == config.mask_token).int().argmax(1)
             vocabulary = self.encoder(**inputs).logits[torch.arange(len(place), device=place.device), place]
             return vocabulary[:, config.label_words] / config.logit_temperature
-        vectors = self._pool(self.encoder(**inputs)[0], attention_mask)
+        if config.layers == 1:
+            states = [self.encoder(**inputs)[0]]
+        else:
+            outputs = self.encoder(**inputs, output_hidden_states=True)
+            before = outputs.decoder_hidden_states if self.encoder.config.is_encoder_decoder else outputs.hidden_states
+            states = [*before[-config.layers : -1], outputs[0]]
+        vectors = torch.cat([self._pool(hidden, attention_mask) for hidden in states], dim=1)
         if windows is not None:
             vectors = windows @ vectors
         if config.pooling == "unit_mean":
             vectors = nn.functional.normalize(vectors, dim=1)
+        if config.separate or config.pooling == "mean_last_four":
+            parts = vectors.unflatten(-1, (config.layers, -1))
+            vectors = (parts / parts.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)).flatten(1)
         if config.separate:
-            vectors = vectors / vectors.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
             u, v = vectors[0::2], vectors[1::2]
             vectors = torch.cat([u, v, (u - v).abs(), u * v], dim=-1)
         return self.classifier(vectors)
 
     def _pool(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        if self.config.pooling in ("mean", "unit_mean"):
+        if self.config.pooling in ("mean", "unit_mean", "mean_last_four"):
             real = mask.unsqueeze(-1).to(hidden.dtype)
             return (hidden * real).sum(1) / real.sum(1).clamp(min=1e-9)
         places = torch.arange(mask.shape[1], device=mask.device) * mask

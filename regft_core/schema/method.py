@@ -184,11 +184,11 @@ class Method:
     def encoder(self, shared: EncoderConfig, phase: Phase | None = None) -> EncoderConfig:
         """The shared ``model`` section with what this method overrides (an opponent's own pooling), and a phase of it.
 
-        A method that wants a pooled vector (``mean``, ``unit_mean``) takes the last token where the shared section
-        does: the encoder was trained to be read there.
+        A method that wants a mean of the tokens takes the last one where the shared section does: the encoder was
+        trained to be read there.
         """
         changes = dict(self.config.model if phase is None or phase.lent is None else phase.lent.model)
-        if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean"):
+        if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean", "mean_last_four"):
             del changes["pooling"]
         if phase is not None:
             changes |= ({"revision": None} if "name" in phase.model else {}) | dict(phase.model)

@@ -30,8 +30,9 @@ class EncoderConfig(ConsistentModel):
     pooling: Annotated[str, named_in(POOLINGS, "head", "mask")] = Field(
         "head",
         description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
-        "(mean), on that mean scaled to length 1 (unit_mean), or on what another one of regft_core/models/poolings "
-        "gives; mask: the checkpoint's masked-LM head at the mask of a task's prompt",
+        "(mean), on that mean scaled to length 1 (unit_mean), on the means of the last four layers (mean_last_four), "
+        "or on what another one of regft_core/models/poolings gives; mask: the checkpoint's masked-LM head at the mask "
+        "of a task's prompt",
     )
     pairs: Pairs = Field(
         "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"

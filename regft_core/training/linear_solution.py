@@ -11,7 +11,7 @@ fine-tuned from such a head diverges. The parts of a pair's features, u, v, |u -
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,8 +35,8 @@ SPANNED = 2_000
 USUAL_STRENGTH = 1.0
 
 
-def classify_linearly(rows: Rows, parts: int = 1, strength: float | None = None) -> Solution:
-    """Logistic regression on dense features, of ``parts`` of d / parts features each, scaled apart.
+def classify_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: float | None = None) -> Solution:
+    """Logistic regression on dense features, in ``parts`` of equal width, each scaled to its number.
 
     ``strength`` is taken where it is given, else chosen. With a class of one row there are no folds: strength 1 / n
     (C = 1 in scikit-learn).
@@ -66,7 +66,7 @@ def classify_as_setfit(rows: Rows) -> Solution:
     )
 
 
-def regress_linearly(rows: Rows, parts: int = 1, strength: float | None = None) -> Solution:
+def regress_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: float | None = None) -> Solution:
     """Ridge regression on dense features; strength by leave-one-out cross-validation, or as given.
 
     With groups by the squared error over folds of whole groups; with too few of them strength 1 / n.
@@ -144,12 +144,12 @@ def _solved(model: Any, strength: float, notes: list[str]) -> Solution:
     return Solution(np.asarray(model.coef_).reshape(1, -1), np.asarray([float(model.intercept_)]), strength, notes)
 
 
-def scaled_apart(features: Array, parts: int) -> tuple[Array, Array, Array]:
-    """(features of mean 0, each of the ``parts`` of mean variance 1; their mean [d], their scale [d])."""
+def scaled_apart(features: Array, parts: Sequence[float]) -> tuple[Array, Array, Array]:
+    """(features of mean 0, each of the parts of this root of its mean variance; their mean [d], their scale [d])."""
     centre = features.mean(0)
     centred = features - centre
-    scale = np.sqrt(np.square(centred).mean(0).reshape(parts, -1).mean(1))
-    each = np.repeat(np.where(scale > 0, scale, 1.0), features.shape[1] // parts)
+    scale = np.sqrt(np.square(centred).mean(0).reshape(len(parts), -1).mean(1))
+    each = np.repeat(np.where(scale > 0, scale, 1.0) / parts, features.shape[1] // len(parts))
     return centred / each, centre, each
 
 

@@ -120,17 +120,17 @@ def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> S
     return replace(solution, left_out=probabilities(kind, logits))
 
 
-def of_words(kind: Kind, rows: Rows, widths: Sequence[int] = ()) -> Solution:
+def of_words(kind: Kind, rows: Rows, parts: Sequence[tuple[int, float]] = ()) -> Solution:
     """One model of sparse features, [K, d]; its strength is chosen.
 
-    With ``widths`` the columns are parts of so many each, and a row of each part has length 1 on average.
+    With ``parts`` (columns, length) a row of each part has that length on average.
     """
     scale = np.ones(rows.features.shape[1])
-    if widths:
+    if parts:
+        widths, wanted = zip(*parts, strict=True)
         squares, starts = rows.features.multiply(rows.features).tocsc(), np.cumsum([0, *widths])
-        parts = [squares[:, start:end] for start, end in pairwise(starts)]
-        lengths = [float(np.sqrt(part.sum(axis=1)).mean()) for part in parts]
-        scale = np.repeat([1 / (length or 1.0) for length in lengths], widths)
+        lengths = [float(np.sqrt(squares[:, start:end].sum(axis=1)).mean()) for start, end in pairwise(starts)]
+        scale = np.repeat(np.divide(wanted, [length or 1.0 for length in lengths]), widths)
     features, back = spanned(rows.features.multiply(scale).tocsr())
     solver = classify_words if kind.has_labels else regress_words
     member = chosen(kind, replace(rows, features=features), solver, partial(plain, kind))

@@ -34,6 +34,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "regression": {"kind": "regression", "pair": True},
     "several": {"kind": "multi_label", "labels": 3},
     "mean": {"pooling": "mean"},
+    "layers": {"pooling": "mean_last_four"},
     "separately": {"pair": True, "pooling": "mean", "separately": True},
     # Examples have 3 to 11 words, and so one window, two or three.
     "windows": {"pooling": "mean", "max_length": 8, "reading": Reading(windows=3, stride=2)},
@@ -49,7 +50,7 @@ OTHERS = [name for name in ARCHITECTURES if name not in FIRST]
 TASKS = [(name, form) for name in FIRST for form in COMMON] + [(n, COMMON[i % 3]) for i, n in enumerate(OTHERS)]
 TASKS += [("bert", "several"), ("xlnet", "several"), ("qwen3", "single"), ("gemma3_text", "pair")]
 #: A head on pooled vectors: padding on the left, two stacks, norms before blocks, a convolution.
-HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
+HEADS = [("bert", "mean"), ("bart", "layers"), ("deberta-v2", "mean")] + [
     (n, "separately") for n in ("bert", "xlnet", "modernbert")
 ]
 HEADS += [("bert", "windows"), ("xlnet", "windows-separately")]

@@ -119,7 +119,7 @@ def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
     features, scale = pooled_features(outcome), outcome.trained.trainee.scale
     assert scale is not None  # the model's outputs are those of scaled targets
     values = scale.learned(np.asarray(outcome.encoded.labels, dtype=np.float64))
-    solution = regress_linearly(Rows(features, values), parts=4)
+    solution = regress_linearly(Rows(features, values), parts=(1.0,) * 4)
     assert logits(outcome) == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
     weight = outcome.model.classifier.weight.detach().double().numpy()
     far = np.abs(weight - regress_linearly(Rows(features, values)).weight).max()

@@ -61,7 +61,7 @@ def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
     labels = np.array([example.label for example in given])
     run = stacked("embeddings")
     features = vectors(run)
-    solution = classify_linearly(Rows(features, labels, 3, seed=seed_of(run)), parts=4)
+    solution = classify_linearly(Rows(features, labels, 3, seed=seed_of(run)), parts=(1.0,) * 4)
     expected = log_probabilities(features @ solution.weight.T + solution.bias)
     np.testing.assert_allclose(predicted(run), expected, atol=1e-4)
     run = stacked("words")
@@ -90,7 +90,7 @@ def test_joined_features_are_one_model_of_parts_of_one_length(kind: str) -> None
     of = find(kind)
     rows, dense = problem(kind)
     both = np.hstack([dense, rows.features.toarray()])
-    member = of_words(of, replace(rows, features=sparse.csr_matrix(both)), [8, 30])
+    member = of_words(of, replace(rows, features=sparse.csr_matrix(both)), [(8, 1.0), (30, 1.0)])
     lengths = [np.linalg.norm(part, axis=1).mean() for part in (both[:, :8], both[:, 8:])]
     scaled = sparse.csr_matrix(both / np.repeat(lengths, [8, 30]))
     own = replace(rows, features=scaled)

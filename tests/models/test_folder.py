@@ -93,6 +93,7 @@ def test_a_familys_own_head_answers_in_the_pipeline(architecture, kind, paired, 
 
 
 POOLED = [*((name, "mean") for name in ARCHITECTURES), *EMBEDDERS.items(), ("bert", "unit_mean"), ("xlnet", "cls")]
+POOLED += [(name, "mean_last_four") for name in ("bert", "bart", "xlnet", "modernbert", "deberta")]
 
 
 #: Kind of task and rows: 0 for single texts, 1 and 2 for pairs in as many rows. Nothing stands between Qwen's texts.
@@ -124,6 +125,7 @@ def test_a_temperature_is_in_the_weights(pooling, load, tmp_path):
 READINGS = [Reading("", 3, 4), Reading("query: ", 1, 0), Reading("query: ", 2, 3)]
 #: Windows average pooled vectors.
 POOLED = [("bert", "mean", 0), ("roberta", "unit_mean", 2), ("xlnet", "cls", 0), ("qwen3", "last", 0)]
+POOLED += [("bert", "mean_last_four", 2)]
 
 
 @pytest.mark.parametrize(

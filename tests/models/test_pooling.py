@@ -28,9 +28,10 @@ from tests.methods.harness import Bench
 from tests.tiny import ARCHITECTURES
 
 every = pytest.mark.parametrize("architecture", ARCHITECTURES)
-HOW = ("cls", "mean", "unit_mean")
+HOW = ("cls", "mean", "unit_mean", "mean_last_four")
 #: Every family with one of them in turn, and one family with each.
-PLACES = [(name, HOW[number % 3]) for number, name in enumerate(ARCHITECTURES)] + [("xlnet", how) for how in HOW]
+PLACES = [(name, HOW[number % 4]) for number, name in enumerate(ARCHITECTURES)]
+PLACES += [("xlnet", how) for how in HOW] + [(name, HOW[3]) for name in ("bart", "deberta", "modernbert", "qwen3")]
 both = pytest.mark.parametrize(("architecture", "how"), sorted(set(PLACES)))
 
 
@@ -57,12 +58,16 @@ def test_the_logits_are_one_linear_on_the_pooled_states_of_the_plain_encoder(arc
     batch = loaded.batch()
     encoder = AutoModel.from_pretrained(loaded.source.path).eval()
     with torch.no_grad():
-        hidden, mask = encoder(**batch).last_hidden_state, batch["attention_mask"]
+        outputs, mask = encoder(**batch, output_hidden_states=True), batch["attention_mask"]
+        states = [*(outputs.decoder_hidden_states if architecture == "bart" else outputs.hidden_states)][1:-1][-3:]
         wanted = []
         for row in range(3):
-            real = hidden[row][mask[row] == 1]
-            summary = real[-1] if architecture in ("xlnet", "bart") else real[0]
+            real = outputs.last_hidden_state[row][mask[row] == 1]
+            summary = real[-1] if architecture in ("xlnet", "bart", "qwen3") else real[0]
             mean = real.mean(0) / (real.mean(0).norm() if how == "unit_mean" else 1)
+            if how == "mean_last_four":
+                means = [*(layer[row][mask[row] == 1].mean(0) for layer in states), mean]
+                mean = torch.cat([one / one.square().mean().sqrt() for one in means])
             wanted.append(mean if "mean" in how else summary)
         head = dict(loaded.model.named_parameters())
         expected = functional.linear(torch.stack(wanted), head["classifier.weight"], head["classifier.bias"])
@@ -226,7 +231,7 @@ def test_the_head_reads_the_mean_over_the_windows_of_each_text(architecture, how
         assert torch.allclose(logits_of(loaded.model, batch), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["cls", "last", "mean", "unit_mean"])
+@pytest.mark.parametrize("how", ["cls", "last", "mean", "unit_mean", "mean_last_four"])
 def test_one_window_is_no_windows_to_the_bit(how, load):
     loaded = load("bert", pooling=how)
     plain, one = batch_of(loaded, None), batch_of(loaded, Reading(windows=1))

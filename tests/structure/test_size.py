@@ -28,7 +28,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/kinds": (1150, 10),
     "regft_core/methods": (6850, 45),
     "regft_core/metrics": (500, 15),
-    "regft_core/models": (4100, 22),
+    "regft_core/models": (4150, 22),
     "regft_core/report": (4700, 26),
     "regft_core/runs": (4800, 23),
     "regft_core/schema": (1450, 7),

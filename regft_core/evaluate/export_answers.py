@@ -23,6 +23,7 @@ from regft_core.errors import ExportMismatch, ModelError, StoreError, text_of
 from regft_core.evaluate.evaluated import require_finite
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Setting
+from regft_core.hooks.phase_entries import Entry, answers_for_model
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
 from regft_core.models.export_record import Served, read_served, refuse_foreign, write_served
@@ -108,15 +109,19 @@ def load_answers(directory: Path, device: str = "cpu") -> Answers:
     Raises ModelError when a file is missing, damaged, or of another version.
     """
     served = read_served(directory)
-    answered_by = None if served is None else served.answered_by
-    cls = discover().get(answered_by.regulariser) if answered_by else None
-    if served is None or answered_by is None or cls is None:
-        raise _wrong(directory, "regft.json names no regulariser of this version that answers")
+    if served is None or served.answered_by is None:
+        raise _wrong(directory, "regft.json does not say what answers")
+    name = served.answered_by.regulariser
+    cls = discover().get(name)
+    if cls is None:
+        raise _wrong(directory, f"there is no regulariser '{name}' in this version")
     try:
-        options = cls.Config.model_validate(answered_by.options)
+        options = cls.Config.model_validate(served.answered_by.options)
         kept = read_tensors(directory / KEPT)
     except (ValidationError, StoreError) as error:
         raise _wrong(directory, text_of(error)) from error
+    if (entry := answers_for_model([Entry(cls, options)])) is None:
+        raise _wrong(directory, f"'{name}' does not answer by itself")
     setting = Setting(
         kind=served.kind,
         num_labels=len(find(served.kind).output_names(served.labels)),
@@ -125,7 +130,7 @@ def load_answers(directory: Path, device: str = "cpu") -> Answers:
         max_length=served.max_length,
         reading=Reading(served.instruction, served.windows, served.stride),
     )
-    trainee = _loaded_encoder(directory / ENCODER, device) if cls.declare(options).reads == "encoder" else None
+    trainee = _loaded_encoder(directory / ENCODER, device) if entry.declares.reads == "encoder" else None
     return Answers(cls(options, setting), kept, served, trainee)
 
 

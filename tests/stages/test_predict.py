@@ -13,7 +13,7 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
-from regft_core.models import precision
+from regft_core.models import devices, precision
 from regft_core.models.export_record import Abstain
 from regft_core.serve import predict as serving
 from regft_core.serve.answers import safe_cell
@@ -245,10 +245,10 @@ def test_bf16_answers_nearly_as_fp32_or_is_refused(
 ) -> None:
     examples = [Example(str(n), review(n, n % 9 + 1), None, 0) for n in range(20)]
     directory = exported["pooled", "reviews"]
-    monkeypatch.setattr(precision, "multiplies_bf16", lambda kind: True)
+    monkeypatch.setattr(devices, "multiplies_bf16", lambda kind: True)
     plain, half = (load_served(directory, "cpu", one).scores(examples) for one in ("fp32", "bf16"))
     assert 0 < abs(plain - half).max() < 0.05
-    monkeypatch.setattr(precision, "multiplies_bf16", lambda kind: False)
+    monkeypatch.setattr(devices, "multiplies_bf16", lambda kind: False)
     monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
     with raises_code(ModelError, "precision-not-possible", "bf16", "avx512_bf16", "int8"):
         load_served(directory, "cpu", "bf16")

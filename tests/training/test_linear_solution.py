@@ -79,11 +79,13 @@ def test_parts_are_scaled_apart_and_one_number_is_not() -> None:
         lambda x, parts: classify_linearly(Rows(x, labels, 3), parts),
         lambda x, parts: regress_linearly(Rows(x, targets), parts),
     ):
-        whole, other = solve(features, 2), solve(smaller, 2)
+        whole, other = solve(features, (1.0, 1.0)), solve(smaller, (1.0, 1.0))
         expected = features @ whole.weight.T + whole.bias
         assert smaller @ other.weight.T + other.bias == pytest.approx(expected, abs=1e-3)
-        one = solve(smaller, 1)
+        one = solve(smaller, (1.0,))
         assert abs(smaller @ one.weight.T + one.bias - expected).max() > 1e-2
+        light = solve(smaller, (1.0, 1e-6))  # a part of hardly any weight is hardly read
+        assert abs(light.weight[:, 3:] * 1e-3).max() < 1e-3 * abs(light.weight[:, :3]).max()
 
 
 @pytest.mark.parametrize("optimum", [1.0, 10**0.5, 10**-0.5, 10**1.2, 1e-9, 1e9])

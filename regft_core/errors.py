@@ -139,7 +139,7 @@ class ExportMismatch(RegftError):
 
 
 class InputChanged(RegftError):
-    """What a result rests on is not (or no longer) what its key, or the plan, says; nothing was stored.
+    """An input is not (or no longer) the one in the key or in the plan; nothing was stored.
 
     That is configuration, code, rows, encoder or packages. ``text`` says what differs; the next step is added.
     """

@@ -1,4 +1,4 @@
-"""What is odd about a task's rows, though they can be read: counted in ``task.json``, with one warning each.
+"""Oddities of rows that can be read: counted in ``task.json``, with one warning each.
 
 Leaks are evaluated rows that training rows nearly hold: near-duplicates, and pairs that share one of their texts.
 Near-duplicates are found with MinHash and banding (Broder, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining of

@@ -1,4 +1,4 @@
-"""What stands around texts: an instruction, windows over long ones, or a template with a mask; demonstrations behind.
+"""Instructions before texts, windows over long ones, templates with a mask, and demonstrations behind them.
 
 A text beyond ``max_length`` becomes up to ``windows`` rows of an example. Neighbouring windows share ``stride`` tokens.
 The last window of a text that fits ends where the text ends, so all windows of an example have equally many tokens of

@@ -109,8 +109,8 @@ def opened(path: Path, how: FileFormat = UNSAID) -> Iterator[Table]:
     with raw:
         with sound():
             table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix, how)
-        done = lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size)  # noqa: E731
-        yield replace(table, rows=sound_rows(table.rows), done=done)
+        rows, done = sound_rows(table.rows), lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size)
+        yield replace(table, rows=rows, done=done)
 
 
 def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:

@@ -134,7 +134,7 @@ def _as_trained(model: RegftClassifier) -> Any:
         classifier.label_words.copy_(torch.tensor(config.label_words))
         classifier.mask_token.fill_(config.mask_token)
         return classifier.eval()
-    pooling = config.pooling if config.pooling in ("mean", "unit_mean", "mean_last_four", "last") else "cls"
+    pooling = "cls" if config.pooling == "first" else config.pooling
     pooled = PooledClassifier(model.encoder, pooling=pooling, rows_per_example=2 if config.separate else 1)
     pooled.classifier = model.classifier
     return pooled.eval()

@@ -171,7 +171,7 @@ def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, flo
 
 
 def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
-    """What more rows would bring the method to take, of each task that has a score of it at three sizes or more.
+    """Return forecasts for more rows: the method to take, of each task that has its scores at three sizes or more.
 
     ``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0]; with ...``
     """

@@ -1,4 +1,4 @@
-"""What a paper claims of its table, and the verdict of the runs here, with its words.
+"""Claims of a paper about its table, and the verdict of the runs here, with its words.
 
 The claims of one table are a family, whose verdicts are corrected for their number (Holm). Columns and opponents within
 a claim share its level for *reproduced* and *smaller*, which all of them must be (Berger, Technometrics 1982). A single

@@ -29,7 +29,7 @@ Head = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class PrintedCell:
-    """What the paper prints for one column of a row, and ours.
+    """One column of a row: the paper's number, and ours.
 
     Attributes:
         published: None where the paper prints no mean here; ``published_gain``: where it prints no gain.

@@ -214,6 +214,7 @@ def fit(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
         while "[out-of-time]" in done.stderr and calls < CALLS:  # a busy machine: the same call goes on
             done, calls = subprocess.run(command, cwd=here, capture_output=True, text=True), calls + 1
         spent: dict[str, Any] = {
+            "minutes": options.minutes,
             "calls": calls,
             "cpu": sum(os.times()[2:4]) - sum(before[2:4]),
             "seconds": time.monotonic() - began,

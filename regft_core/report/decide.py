@@ -83,7 +83,8 @@ def decide(
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
     constant = {row.method for row in block.rows if row.constant}
-    pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant)
+    trained = {row.method for row in entered if row.finetune.trains_encoder}
+    pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant, trained)
     best = block.frozen or config.reference
     baseline = best if best in names else None
     # With a frozen encoder claims are about arms that train theirs.
@@ -110,20 +111,27 @@ def decide(
 
 
 def _pick(
-    choices: Sequence[Choice], allowed: float, prefer: str | None = None, constant: Collection[str] = ()
+    choices: Sequence[Choice],
+    allowed: float,
+    prefer: str | None = None,
+    constant: Collection[str] = (),
+    trained: Collection[str] = (),
 ) -> tuple[Choice, Choice]:
     """(the choice to take, what the judging sets alone would take).
 
-    Within the tolerance that is the cheapest, or in its place ``prefer``, where it is better than a constant answer.
+    Within the tolerance that is the cheapest, or in its place ``prefer``, where it is better than a constant answer. A
+    method that trains no encoder is not preferred to the best one where that is ``trained``: what it would save is not
+    what it is preferred for.
     They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
     several, the cheapest that is within the tolerance of the best there.
     """
     costs = {c.method: _or_infinite(c.cost) for c in choices}
     losses = [c.belief.loss for c in choices]
-    usual = choices[taken(losses, list(costs.values()), 0.0 if prefer else allowed)]
+    best = usual = choices[taken(losses, list(costs.values()), 0.0 if prefer else allowed)]
     least = min((c.belief.loss for c in choices if c.method in constant), default=math.inf)
     within = (c for c in choices if c.belief.loss <= allowed and c.belief.loss < least)
-    usual = next((c for c in within if prefer in (c.method, *c.same)), usual)
+    alike = (c for c in within if best.method not in trained or c.method in trained)
+    usual = next((c for c in alike if prefer in (c.method, *c.same)), usual)
     beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
     better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
     near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]

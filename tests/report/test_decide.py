@@ -81,6 +81,7 @@ def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int
         runs=range(seeds),
         n_ok=seeds,
         cost=SimpleNamespace(declared=cost),
+        finetune=SimpleNamespace(trains_encoder=True),
         against=lambda role, name="dev": [],
         comparisons=(),
         opposed=(),
@@ -193,6 +194,17 @@ def test_what_is_preferred_is_better_than_a_constant_answer() -> None:
     ]
     assert decide_module._pick(choices, 0.5, "preferred")[0].method == "preferred"
     assert decide_module._pick(choices, 0.5, "preferred", {"constant"})[0].method == "best"
+
+
+@pytest.mark.parametrize(
+    ("trained", "expected"), [({"best"}, "best"), ({"best", "preferred"}, "preferred"), ({"preferred"}, "preferred")]
+)
+def test_a_frozen_encoder_is_preferred_only_to_others_that_train_none(trained: set[str], expected: str) -> None:
+    choices = [
+        Choice(name, None, Belief(0.7, 0.6, 0.8, 0.5, loss), 1.0, (), None)  # type: ignore[arg-type]
+        for name, loss in (("best", 0.0), ("preferred", 0.4))
+    ]
+    assert decide_module._pick(choices, 0.5, "preferred", (), trained)[0].method == expected
 
 
 def test_the_sets_that_decide() -> None:

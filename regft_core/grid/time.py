@@ -73,8 +73,7 @@ class Estimate:
         cells: cell -> seconds of one worker for its runs that are still to train.
         runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
-        note: why the speed is assumed, or what is not counted, with the remedy.
-        speed: of what: measured on this machine, or assumed.
+        speed: of what: measured on this machine, or assumed; ``note``: why it is assumed, with the remedy.
     """
 
     seconds: float
@@ -82,22 +81,17 @@ class Estimate:
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
     parallel: int
-    speed: str
+    speed: str = ""
     note: str = ""
 
     def line(self) -> str:
         """``time: about 14 min (measured on this machine, 2 runs at a time)``."""
-        if not self.cells and not self.unknown:
-            return "time: nothing to train"
-        parts = []
-        if self.unknown:  # a part is never printed as the whole
-            parts.append(f"not known: {plural(self.unknown, 'run')} of unknown length")
-        if self.cells:
-            others = "for the others " if self.unknown else ""
-            parts.append(
-                f"{others}about {duration(self.seconds)} ({self.speed}, {plural(self.parallel, 'run')} at a time)"
-            )
-        return f"time: {', '.join(parts)}" + (f"\n  {self.note}" if self.note else "")
+        about = f"about {duration(self.seconds)} ({self.speed}, {plural(self.parallel, 'run')} at a time)"
+        unknown = f"{plural(self.unknown, 'run')} of unknown length"  # a part is never printed as the whole
+        parts = [about] * bool(self.cells) + [unknown] * bool(self.unknown)
+        return f"time: {', and '.join(parts) or 'nothing to train'}" + (
+            f"\n  {self.note}" if self.note and parts else ""
+        )
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
@@ -105,7 +99,7 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
 
     Args:
         rows: of ``grid_rows``; by default what ``work/`` and the run store lack.
-        sizes: by default those of the prepared rows.
+        sizes: by default those of the prepared rows; of others each counts as ``max_length`` tokens, unevaluated.
     """
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or partial(set_sizes, project))
@@ -122,20 +116,11 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     else:
         try:
             timed = spend(project, rows, lambda cell: measured(project, cell, sizes), sizes)
+            return replace(timed, speed="measured on this machine")
         except RegftError as error:
             why = str(error)
-        else:
-            tasks = sorted({row.cell.task for row in rows})
-            unprepared = [task for task in tasks if len(sizes(task, project.model(task))) == 1]
-            note = (
-                f"rows of {listing(unprepared)} are not prepared: each counts as max_length tokens, and evaluation is "
-            )
-            note += "left out\n    -> dvc repro subsample, then ask again"
-            return replace(timed, note=note if unprepared else "", speed="measured on this machine")
     return replace(
-        rough,
-        note=f"not measured: {why}",
-        speed="assumed speed of a core" if on_cpu else "assumed speed of one A100 or H100",
+        rough, speed=f"assumed speed of {'a core' if on_cpu else 'one A100 or H100'}", note=f"not measured: {why}"
     )
 
 
@@ -174,7 +159,7 @@ def spend(
             cells[cell] = row.to_train * runs[cell]
     _, _, parallel = _places(project.params.execution)
     wall = max([sum(cells.values()) / parallel, *(runs[cell] for cell in cells)])
-    return Estimate(wall, cells, runs, unknown, parallel, "assumed speed")
+    return Estimate(wall, cells, runs, unknown, parallel)
 
 
 def assumed(project: Project, task: str, *, on_cpu: bool) -> float | None:
@@ -283,12 +268,9 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
         return unprepared(task, encoder)
     described = read_json(project.root / "work" / "datasets" / task / "task.json")
     rows = {name: one["n"] for name, one in of_seed(described, project.params.grid.seeds[0])["sets"].items()}
-    sizes = {}
-    for name, modes in lengths["sets"].items():
-        apart = encoder.pairs == "separately" and "separately" in modes
-        read = modes["separately" if apart else "jointly"]
-        most = encoder.max_length * encoder.windows
-        median, p95 = (min(most, read[part]) * (2 if apart else 1) for part in ("median", "p95"))
+    most, sizes = encoder.max_length * encoder.windows, {}
+    for name, measured in lengths["sets"].items():
+        median, p95 = (min(most, measured["jointly"][part]) for part in ("median", "p95"))
         # The mean of a curve through half the median, the median and the 95th percentile, roughly.
         sizes[name] = SetSize(rows.get(name, 0), 0.6 * median + 0.3 * p95)
     return sizes

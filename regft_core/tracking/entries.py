@@ -9,15 +9,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.canonical import sha256_file, sha256_json, sha256_text
 from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown
-from regft_core.runs.environment import describe_environment
-from regft_core.runs.records import MARK, RunRecord
+from regft_core.runs.records import MARK, FindingRecord, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell
 from regft_core.settings.run_config import of_seed, yaml_text
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VERDICTS = ("verdict_reference", "verdict_control", "verdict_replacement")
+R = TypeVar("R", RunRecord, FindingRecord)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def read_report(root: Path) -> Entry | None:
 
 
 def _digest(*content: Any) -> str:
-    return sha256_text(canonical_json(content))[:16]
+    return sha256_json(content)[:16]
 
 
 class _CellFiles:
@@ -118,12 +118,9 @@ class _CellFiles:
         self.manifest = work.finetune(cell)
         recorded = {run.seed: run for run in self.manifest.runs}
         self.runs = {seed: recorded[seed] for seed in seeds if seed in recorded}
-        current = {(seed, run.key) for seed, run in self.runs.items()}
         result = work.evaluation(cell) if work.result_file(cell).is_file() else None
-        self.evaluations = {run.seed: run for run in (result.runs if result else ()) if (run.seed, run.key) in current}
-        self.findings = [
-            (name, one) for name, of in work.findings(cell).items() for one in of.runs if (one.seed, one.key) in current
-        ]
+        self.evaluations = self._current(result.runs if result else ())
+        self.findings = {name: self._current(found.runs) for name, found in work.findings(cell).items()}
         searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
         self.searches = {run.seed: run for run in searched}
         self.curves = read_curves(work, cell, list(self.runs.values()))
@@ -133,28 +130,33 @@ class _CellFiles:
         self.mark = {"primary": self.primary, MARK: mark}
         self.end = int(work.manifest_file("finetune", cell).stat().st_mtime * 1000)
 
+    def _current(self, records: Iterable[R]) -> dict[int, R]:
+        """Seed -> its record, of the runs as they are now."""
+        return {one.seed: one for one in records if one.seed in self.runs and one.key == self.runs[one.seed].key}
+
     def entry(self, reported: Mapping[str, Any]) -> Entry:
         """The entry of the cell with those of its seeds; without any the cell has no run of the grid."""
         runs = [self._run(seed) for seed in self.runs]
         states = {run.tags["status"] for run in runs}
         status = states.pop() if len(states) == 1 else "partly failed"
-        means = self._means([run for run in runs if run.ok])
-        row = self._reported(reported.get(self.folder, {}).get(self.cell.method, {}), means)
+        good = [run for run in runs if run.ok]
+        values = {name: [run.scores[name] for run in good if name in run.scores] for run in good for name in run.scores}
+        means = {name: float(f"{sum(of) / len(of):.6g}") for name, of in values.items()} | {"seeds": float(len(good))}
+        row = reported.get(self.folder, {}).get(self.cell.method, {})
+        score = row.get("dev", {}).get(self.primary, {})
+        # Verdicts and the interval are the report's, unless that is older than the results.
+        fresh = score.get("n") == means["seeds"] and "score" in means
+        if not (fresh and abs(as_shown(score["mean"], self.primary) - means["score"]) < 0.02):
+            row = score = {}
         verdicts = {role: row.get(role) or "" for role in VERDICTS}
         verdicts["no_better_than_constant"] = ", ".join(row.get("no_better_than_constant") or ())
-        # What the report alone knows: the interval of the score, and the measured cost beside plain fine-tuning.
-        interval, measured = row.get("dev", {}).get(self.primary, {}), row.get("cost_ratio", {}).get("measured")
-        sides = {side: interval[side] for side in ("low", "high") if interval.get(side) is not None}
-        bounds = {f"score_{side}": as_shown(value, self.primary) for side, value in sides.items()}
-        bounds |= {} if measured is None else {"cost_measured": round(measured, 2)}
-        first = {name: means[name] for name in means if name == "score"}  # in the order of the run's page
-        counts = {
-            "failed_runs": sum(not run.ok for run in runs),
-            "collapsed_runs": sum("collapsed" in r.tags for r in runs),
+        bounds = {
+            f"score_{side}": as_shown(score[side], self.primary)
+            for side in ("low", "high")
+            if score.get(side) is not None
         }
-        figures = sorted((self.work.root / "reports/figures" / self.folder).glob("*.svg")) if row.get("answers") else []
-        digest = _digest([run.identity for run in runs], self.params, self.mark, verdicts, bounds, len(figures))
-        sets = dict.fromkeys(name for run in self.evaluations.values() for name in run.sets)
+        first = {name: means[name] for name in means if name == "score"}  # in the order of the run's page
+        digest = _digest([run.identity for run in runs], self.params, self.mark, verdicts, bounds)
         return Entry(
             "cell",
             f"{self.cell.method}/{self.folder}/{digest}",
@@ -165,48 +167,30 @@ class _CellFiles:
             {seed: key for run in runs for seed, key in run.keys.items()},
             self.params,
             {**self.mark, **verdicts, "status": status},
-            first | bounds | means | {name: float(count) for name, count in counts.items() if count},
-            next((run.points for run in runs if run.points), ()),
-            {**self.config, **{f"figures/{path.name}": path for path in figures}},
-            list(datasets(self.work, self.cell, ["train", *sets])),
+            first | bounds | means,
+            files=self.config,
             nested=runs,
         )
-
-    def _means(self, good: Sequence[Entry]) -> dict[str, float]:
-        """Scores and costs over the seeds that did not fail."""
-        means = {}
-        for name in dict.fromkeys(name for run in good for name in run.scores):
-            values = [run.scores[name] for run in good if name in run.scores]
-            means[name] = float(f"{sum(values) / len(values):.6g}")
-        return means | {"seeds": float(len(good))}
-
-    def _reported(self, row: Mapping[str, Any], means: Mapping[str, float]) -> Mapping[str, Any]:
-        """The report's numbers of the cell; nothing where the report is older than the results."""
-        score = row.get("dev", {}).get(self.primary, {})
-        same = score.get("n") == means["seeds"] and "score" in means
-        return row if same and abs(as_shown(score["mean"], self.primary) - means["score"]) < 0.02 else {}
 
     def _run(self, seed: int) -> Entry:
         run, searched, evaluation = self.runs[seed], self.searches.get(seed), self.evaluations.get(seed)
         failures = [record for record in (searched, run, evaluation) if record is not None and not record.ok]
-        findings = {name: one for name, one in self.findings if one.seed == seed}
+        findings = {name: of[seed] for name, of in self.findings.items() if seed in of}
         tags = {
             **self.mark,
             "status": "failed" if failures else "ok",
             "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
-            "variant": run.variant or "",
-            "degraded": "; ".join(run.degraded),
-            "environment": describe_environment(run.environment) if run.environment else "",
             **({"collapsed": evaluation.collapsed} if evaluation and evaluation.collapsed else {}),
         }
         params, records = (
             {**self.params, "seed": str(seed)},
             {"search": searched, "finetune": run, "evaluation": evaluation},
         )
-        files: dict[str, str | Path | pd.DataFrame] = {**self.config}
-        if run.tuned is None:
-            files = {name: of_seed(config, seed) for name, config in self.config.items()}
-        else:  # whose trials may be chosen over all seeds
+        tuned = run.tuned is not None  # whose trials may be chosen over all seeds
+        files: dict[str, str | Path | pd.DataFrame] = {
+            name: config if tuned else of_seed(config, seed) for name, config in self.config.items()
+        }
+        if run.tuned is not None:
             files["trials.json"] = trials_table(run.tuned)
             params |= {f"tuned.{name}": json.dumps(value) for name, value in run.tuned.values.items()}
         files["run.yaml"] = yaml_text({name: record.plain() for name, record in records.items() if record})
@@ -243,28 +227,33 @@ class _CellFiles:
         phases = list(self._phases(entry, place, run))
         return replace(entry, nested=phases if len(phases) > 1 else ())
 
-    def _stored(self, key: str, name: str) -> dict[str, Any]:
-        """A JSON file of a stored run; empty where it is not there."""
-        path = self.store / "runs" / key[:2] / key / name if self.store and key else None
-        return read_json(path, dict) if path and path.is_file() else {}
+    def _stored(self, key: str, name: str) -> Path | None:
+        """A file of a stored run, which may not be there; None without a store."""
+        return self.store / "runs" / key[:2] / key / name if self.store and key else None
 
     def _tensors(self, key: str, *names: str) -> list[Path]:
-        folder = self.store / "runs" / key[:2] / key if self.store and key else None
-        return [folder / f"{name}.safetensors" for name in names] if folder else []
+        return [path for name in names if (path := self._stored(key, f"{name}.safetensors")) is not None]
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:
         """One entry for each phase that was trained, and for each member of a repeated one, in their order."""
+
+        def read(key: str, name: str) -> dict[str, Any]:
+            path = self._stored(key, name)
+            return read_json(path, dict) if path is not None and path.is_file() else {}
+
         curves, keys = self.curves[record.seed], dict[str, str]()
         for phase, key in record.keys.items():
             logged = [name for name in curves if name.startswith(f"{phase}-") and name not in record.keys]
-            members = self._stored(key, "identity.json").get("members", ())
+            members = read(key, "identity.json").get("members", ())
             keys |= dict.fromkeys(logged, "") | {f"{phase}-{index}": member for index, member in enumerate(members)}
             keys[phase] = key
         for label, key in keys.items():
             phase = label if label in record.keys else label.rpartition("-")[0]
-            result, other = self._stored(key, "result.json"), "phases."
+            result, other = read(key, "result.json"), "phases."
             state, seconds = result.get("status", "ok"), result.get("seconds") or (run.end - run.start) / 1000
-            own = {n: v for n, v in run.params.items() if not n.startswith(other) or n.startswith(f"{other}{phase}.")}
+            params = {
+                n: v for n, v in run.params.items() if not n.startswith(other) or n.startswith(f"{other}{phase}.")
+            }
             # Attention is in the state. Weights of members, and of the last phase, are those of any training.
             tensors = ("state", "weights") if label == phase != "finetune" else ("state",)
             yield Entry(
@@ -275,7 +264,7 @@ class _CellFiles:
                 run.end,
                 state == "ok",
                 run.keys,
-                {**own, "phase": label},
+                {**params, "phase": label},
                 {"phase": label, "status": state, "error": result.get("error") or ""},
                 {name: float(result[name]) for name in ("steps", "seconds") if result.get(name) is not None},
                 curves.get(label, ()),

@@ -89,22 +89,19 @@ def costs_of(run: RunRecord, evaluation: RunRecord | None) -> dict[str, float]:
     return {name: round(float(value), 2) for name, value in costs.items() if value is not None}
 
 
-def datasets(work: Work, cell: Cell, names: Iterable[str], seed: int | None = None) -> Iterator[Dataset]:
-    """Whole sets of the task (``train``, from which seeds draw, and evaluated ones), after the rows of ``seed``."""
+def datasets(work: Work, cell: Cell, names: Iterable[str], seed: int) -> Iterator[Dataset]:
+    """The rows of a seed, then the evaluated sets of the task."""
     name = f"{cell.task}-{cell.size}"
-    if seed is not None and work.subsample_file(cell.task, str(cell.size)).is_file():
+    if work.subsample_file(cell.task, str(cell.size)).is_file():
         subsample = work.subsample(cell.task, str(cell.size))
         if (drawn := subsample.seeds.get(str(seed))) is not None:
             yield name, drawn.sha256[:DIGEST], "training", f"work/subsamples/{name}", subsample.n
-    if not work.task_file(cell.task).is_file():
-        return
-    task = work.task(cell.task)
-    for name in names:
-        digest = task.content.get("folds" if name == "dev" and task.folded else name)
-        if digest is not None:
-            rows = task.sets[name].n if name in task.sets else task.counts.get(name)
-            context = "training" if name == "train" else "evaluation"
-            yield f"{cell.task} {name}", digest[:DIGEST], context, f"work/datasets/{cell.task}", rows
+    if work.task_file(cell.task).is_file():
+        task = work.task(cell.task)
+        for name in names:
+            if digest := task.content.get("folds" if name == "dev" and task.folded else name):
+                rows = task.sets[name].n if name in task.sets else None
+                yield f"{cell.task} {name}", digest[:DIGEST], "evaluation", f"work/datasets/{cell.task}", rows
 
 
 #: Quantiles and the histogram are of at most as many values of each tensor, evenly spaced.

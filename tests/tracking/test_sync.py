@@ -99,8 +99,6 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
     assert numbers == {"score": dev[1], "dev.accuracy": dev[1], "hans.accuracy": hans[1], "cost": 1.5, "seconds": 30.0}
     assert history(grid.root, run, "curves/loss") == pytest.approx(grid.losses(HYPE, 1))
     assert history(grid.root, run, "curves/hype.noise") == [0.5, 1.5, 4.5]
-    first = runs["seed 0 of hype_n rte-300"]
-    assert history(grid.root, cell, "curves/loss") == history(grid.root, first, "curves/loss")
     assert runs["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "constant"
     names = {path.relative_to(files_of(run)).as_posix() for path in files_of(run).rglob("*") if path.is_file()}
     assert names == {"config.yaml", "run.yaml", "record.json", "predictions/dev.jsonl", "predictions/hans.jsonl"}
@@ -112,29 +110,20 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
         **{f"rte {name}": (content[name][:32], "evaluation") for name in ("dev", "hans")},
     }
     assert (cell.data.metrics["score"], cell.data.metrics["seeds"]) == (pytest.approx(sum(dev) / 2), 2)
-    assert runs["vanilla rte-300"].data.metrics["collapsed_runs"] == 1
 
 
 def test_the_reports_intervals_and_verdicts_are_those_of_the_same_runs(grid: Tree) -> None:
     mean = sum(grid.scores(HYPE)) / 2
     bounds = {"mean": mean / 100, "low": 0.6, "high": 0.7, "n": 2}
-    hype = {
-        "dev": {"accuracy": bounds},
-        "verdict_reference": "better",
-        "answers": {"dev": {}},
-        "cost_ratio": {"declared": 1.5, "measured": 1.4},
-    }
+    hype = {"dev": {"accuracy": bounds}, "verdict_reference": "better"}
     grid.report("text", {"rte-300": {"hype_n": hype, "vanilla": {"dev": {"accuracy": bounds}}}})
-    grid.write("reports/figures/rte-300/calibration.svg", "<svg/>")
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     runs = current(grid.root)
     cell, other = runs["hype_n rte-300"], runs["vanilla rte-300"]
-    wanted = {"score": mean, "score_low": 60.0, "score_high": 70.0, "cost_measured": 1.4}
+    wanted = {"score": mean, "score_low": 60.0, "score_high": 70.0}
     assert {name: cell.data.metrics[name] for name in wanted} == wanted
     assert cell.data.tags["verdict_reference"] == "better"
     assert "score_low" not in other.data.metrics, "the report is about other runs"
-    drawn = {run.info.run_name for run in runs.values() if (files_of(run) / "figures" / "calibration.svg").is_file()}
-    assert drawn == {"hype_n rte-300"}
     assert (files_of(runs["report"]) / "report.html").is_file()
 
 

@@ -254,8 +254,6 @@ class _CellFiles:
             params = {
                 n: v for n, v in run.params.items() if not n.startswith(other) or n.startswith(f"{other}{phase}.")
             }
-            # Attention is in the state. Weights of members, and of the last phase, are those of any training.
-            tensors = ("state", "weights") if label == phase != "finetune" else ("state",)
             yield Entry(
                 "phase",
                 f"{place}/{label}/{key}",
@@ -269,5 +267,5 @@ class _CellFiles:
                 {name: float(result[name]) for name in ("steps", "seconds") if result.get(name) is not None},
                 curves.get(label, ()),
                 {"soup.json": soup_table(result["soup"])} if "soup" in result else {},
-                tensors=self._tensors(key, *tensors),
+                tensors=self._tensors(key, "state"),
             )

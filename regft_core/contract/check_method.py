@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from regft_core.catalogue import METHODS, OPTIMISERS, use_project
-from regft_core.contract import Promise, raised, require, tried
+from regft_core.contract import Promise, laws, raised, require, tried
 from regft_core.contract.trial import Trial, quiet, trial_of
 from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
@@ -25,6 +25,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost, declared_fit
+from regft_core.schema.training import TrainingConfig
 from regft_core.serve.export import export
 
 #: How near to strength 0 the limit is tried.
@@ -80,7 +81,6 @@ def _train(trial: Trial, task: str, method: str = "") -> tuple[dict[str, str], s
 
 def _laws(trial: Trial, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
     """Try the laws in the last phase that has the regulariser, after those before it, for four steps."""
-    from regft_core.contract import laws
     from regft_core.runs.phase import phase_inputs
     from regft_core.runs.training_run import prepare as prepare_phase
 
@@ -89,107 +89,18 @@ def _laws(trial: Trial, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
     phase = [context.phase(one.name) for one in context.method.phases if cls.name in dict(one.regularisers)][-1]
     inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)
     entries = [Entry(*entry) for entry in inputs.entries]
-    own = next(entry for entry in entries if entry.cls is cls)
     steps = {"max_steps": 4} if phase.training.epochs else {}
 
-    def maker(stack: Sequence[tuple[type[Regulariser], Any]] = entries, **training: Any) -> laws.Make:
+    def build(stack: Sequence[Entry], **training: Any) -> laws.Make:
         shortened = replace(phase, training=phase.training.model_copy(update={**steps, **training}))
         of_stack = replace(inputs, phase=shortened, entries=stack, features=None)
         return lambda **options: prepare_phase(of_stack, **options).loop  # type: ignore[return-value]
 
-    off, near, shared = _off(own), _nearly_off(own), context.project.sections[task][0].optimizer
-    still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
-    smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
-
-    def plain(beside: Entry | None, **training: Any) -> laws.Make:
-        """Plain fine-tuning with the optimiser that ``beside`` declares, if it is one of everybody's."""
-        declared = beside.declares.optimizer if beside is not None else None
-        return maker((), optimizer=declared if declared in OPTIMISERS.names() else shared, **training)
-
-    def alone(entry: Entry | None, **training: Any) -> laws.Make:
-        assert entry is not None
-        return maker([entry], optimizer=entry.declares.optimizer or shared, **training)
-
-    declares, takes_steps = own.declares, "" if phase.training.epochs else "its phase takes no steps"
-    exempt, random = declares.description.exempt, any(entry.declares.random_passes for entry in entries)
-    limit = exempt.get("limit") or ("" if near else "no number in `off` leads there")
-    answers = "it answers in place of the model" if implements(cls, "predict") else ""
-    dropout = "dropout tells its passes apart" if declares.dropout.either else ""
-    tries: list[tuple[str, Callable[[], str], str]] = [
-        ("trained twice it leaves the same bits", lambda: laws.repeats(maker()), ""),
-        ("it changes what a phase leaves", lambda: laws.changes(maker(), plain(own)), ""),
-        (
-            "at strength 0 it is plain fine-tuning, bit for bit",
-            lambda: laws.zero(alone(off), plain(off)),
-            "" if off else "the class has no `off`",
-        ),
-        (
-            "with hardly any strength it is hardly another than plain fine-tuning",
-            lambda: laws.limit(alone(near, **smooth), plain(near, **smooth)),
-            takes_steps or limit,
-        ),
-        ("it draws from generators of its own", lambda: laws.own_draws(maker(), Path(inspect.getfile(cls)).parent), ""),
-        ("in evaluation it draws nothing", lambda: laws.inert(maker()), answers),
-        ("killed and resumed it ends alike", lambda: laws.resume(maker(), 2), takes_steps),
-        ("it runs the passes that it declares", lambda: laws.passes(maker(), declared_cost(entries)), takes_steps),
-        ("its fit runs the passes that it declares", lambda: laws.fit_passes(maker(), declared_fit(entries)), ""),
-        (
-            "its passes are random where it says so",
-            lambda: laws.random_passes(maker(**still), random),
-            takes_steps or dropout,
-        ),
-        (
-            "padding does not change its loss",
-            lambda: laws.padding(maker(**still)),
-            takes_steps or exempt.get("padding", ""),
-        ),
-        ("its passes leave the weights as they were", lambda: laws.restored(maker()), takes_steps),
-        ("what it hands on and keeps can be stored", lambda: laws.storable(maker()), ""),
-    ]
-    for precision in ("bf16", "fp16"):
-        lossy: dict[str, Any] = {"precision": precision, "allow_precision_loss": True}
-        refused = precision_problems(entries, phase.training.model_copy(update=lossy))[0]
-        in_precision = maker(**lossy)
-        tries.append(
-            (
-                f"it trains in {precision}",
-                lambda make=in_precision: laws.trains(make),  # type: ignore[misc]
-                takes_steps or "; ".join(refused),
-            )
-        )
-    for says, law, unsaid in tries:
+    own, shared = next(entry for entry in entries if entry.cls is cls), context.project.sections[task][0].optimizer
+    for promise, (law, untried) in Subject(own, entries, phase.training, shared, build).promises().items():
         with quiet():
-            promise = tried(says, law, unsaid)
-        yield promise
-
-
-def _off(entry: Entry) -> Entry | None:
-    """The regulariser at strength 0; None where its class has no such."""
-    cls, options = entry
-    if cls.off is None:
-        return None
-    return Entry(cls, cls.Config.model_validate({**options.model_dump(exclude_unset=True), **cls.off}))
-
-
-def _nearly_off(entry: Entry) -> Entry | None:
-    """The regulariser with hardly any strength: the numbers of ``off``, moved a little toward those of ``entry``.
-
-    None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
-    """
-    cls, options = entry
-    zero = _off(entry)
-    pairs = {name: (getattr(zero.options, name), getattr(options, name)) for name in cls.off or {}} if zero else {}
-    near = {
-        name: value + NEAR * (strength - value)
-        for name, (value, strength) in pairs.items()
-        if isinstance(value, float) and isinstance(strength, float) and strength != value
-    }
-    try:
-        given = {**options.model_dump(exclude_unset=True), **(cls.off or {}), **near}
-        nearly = Entry(cls, cls.Config.model_validate(given))
-    except ValidationError:
-        return None
-    return nearly if near and nearly.declares.active else None
+            kept = tried(promise, law, untried)
+        yield kept
 
 
 def _exported(trial: Trial, task: str) -> Promise:
@@ -204,3 +115,107 @@ def _exported(trial: Trial, task: str) -> Promise:
     unsaid = f"'{kept}' keeps tensors that an ordinary model cannot hold" if kept else ""
     with quiet():
         return tried("exported it answers as it was trained", law, unsaid)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A regulariser in a phase that is ready to train.
+
+    Attributes:
+        own: the regulariser; ``stack``: all those of its phase.
+        training: the protocol of the phase; ``optimizer``: the shared one.
+        build: called with a stack and changes of the protocol; returns ``make`` of the laws.
+    """
+
+    own: Entry
+    stack: Sequence[Entry]
+    training: TrainingConfig
+    optimizer: str
+    build: Callable[..., laws.Make]
+
+    def promises(self) -> dict[str, tuple[Callable[[], str], str]]:
+        """Promise -> what tries it, and why there is nothing to try; empty where there is."""
+        cls, declares, off, near = self.own.cls, self.own.declares, self.off(), self.near()
+        still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
+        smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
+        random = any(entry.declares.random_passes for entry in self.stack)
+        exempt, no_steps = declares.description.exempt, "" if self.training.epochs else "its phase takes no steps"
+        limits = no_steps or exempt.get("limit") or ("" if near else "no number in `off` leads there")
+        answers = "it answers in place of the model" if implements(cls, "predict") else ""
+        dropout = "dropout tells its passes apart" if declares.dropout.either else ""
+
+        def make(**training: Any) -> laws.Make:
+            return self.build(self.stack, **training)
+
+        def alone(entry: Entry | None, **training: Any) -> laws.Make:
+            assert entry is not None
+            return self.build([entry], optimizer=entry.declares.optimizer or self.optimizer, **training)
+
+        def plain(beside: Entry | None, **training: Any) -> laws.Make:
+            """Plain fine-tuning with the optimiser that ``beside`` declares, if it is one of everybody's."""
+            declared = beside.declares.optimizer if beside is not None else None
+            return self.build((), optimizer=declared if declared in OPTIMISERS.names() else self.optimizer, **training)
+
+        listed: dict[str, tuple[Callable[[], str], str]] = {
+            "trained twice it leaves the same bits": (lambda: laws.repeats(make()), ""),
+            "it changes what a phase leaves": (lambda: laws.changes(make(), plain(self.own)), ""),
+            "at strength 0 it is plain fine-tuning, bit for bit": (
+                lambda: laws.zero(alone(off), plain(off)),
+                "" if off else "the class has no `off`",
+            ),
+            "with hardly any strength it is hardly another than plain fine-tuning": (
+                lambda: laws.limit(alone(near, **smooth), plain(near, **smooth)),
+                limits,
+            ),
+            "it draws from generators of its own": (
+                lambda: laws.own_draws(make(), Path(inspect.getfile(cls)).parent),
+                "",
+            ),
+            "in evaluation it draws nothing": (lambda: laws.inert(make()), answers),
+            "killed and resumed it ends alike": (lambda: laws.resume(make(), 2), no_steps),
+            "it runs the passes that it declares": (lambda: laws.passes(make(), declared_cost(self.stack)), no_steps),
+            "its fit runs the passes that it declares": (lambda: laws.fit_passes(make(), declared_fit(self.stack)), ""),
+            "its passes are random where it says so": (
+                lambda: laws.random_passes(make(**still), random),
+                no_steps or dropout,
+            ),
+            "padding does not change its loss": (
+                lambda: laws.padding(make(**still)),
+                no_steps or exempt.get("padding", ""),
+            ),
+            "its passes leave the weights as they were": (lambda: laws.restored(make()), no_steps),
+            "what it hands on and keeps can be stored": (lambda: laws.storable(make()), ""),
+        }
+        for precision in ("bf16", "fp16"):
+            lossy = {"precision": precision, "allow_precision_loss": True}
+            refused = precision_problems(self.stack, self.training.model_copy(update=lossy))[0]
+            law = lambda lossy=lossy: laws.trains(make(**lossy))  # noqa: E731
+            listed[f"it trains in {precision}"] = law, no_steps or "; ".join(refused)
+        return listed
+
+    def off(self) -> Entry | None:
+        """The regulariser at strength 0; None where its class has no such."""
+        cls, options = self.own
+        if cls.off is None:
+            return None
+        return Entry(cls, cls.Config.model_validate({**options.model_dump(exclude_unset=True), **cls.off}))
+
+    def near(self) -> Entry | None:
+        """The regulariser with hardly any strength: the numbers of ``off``, moved a little toward its own.
+
+        None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
+        """
+        (cls, options), zero = self.own, self.off()
+        if zero is None:
+            return None
+        pairs = {name: (getattr(zero.options, name), getattr(options, name)) for name in cls.off or {}}
+        moved = {
+            name: value + NEAR * (strength - value)
+            for name, (value, strength) in pairs.items()
+            if isinstance(value, float) and isinstance(strength, float) and strength != value
+        }
+        try:
+            nearly = Entry(cls, cls.Config.model_validate({**zero.options.model_dump(exclude_unset=True), **moved}))
+        except ValidationError:
+            return None
+        return nearly if moved and nearly.declares.active else None

@@ -1,4 +1,4 @@
-"""Laws of a phase with any regulariser, tried on a phase that is ready to train.
+"""Laws of a phase with any regulariser, tried on a phase that is ready to train; ``check_method.Subject`` lists them.
 
 Each law takes ``make``, which builds the phase anew and returns its loop (keyword arguments are those of
 :class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept.
@@ -46,18 +46,14 @@ def repeats(make: Make) -> str:
 
 
 def inert(make: Make) -> str:
-    """Two passes in evaluation give the same answers, before and after training."""
+    """Two passes in evaluation give the same answers after training."""
     loop = make()
-    batch = loop.stream.batch(0)
+    loop.train()
+    batch, model = loop.stream.batch(0), loop.trainee.model.eval()
     inputs = {n: v for n, v in batch.model_inputs().items() if n != "token_type_ids" or loop.trainee.sites.token_types}
-    for when in ("before", "after"):
-        model = loop.trainee.model.eval()
-        with torch.no_grad():
-            first, second = model(**inputs).logits, model(**inputs).logits
-        if not torch.equal(first, second):
-            return f"two passes over one batch differ in evaluation, {when} training"
-        loop.train()
-    return ""
+    with torch.no_grad():
+        first, second = model(**inputs).logits, model(**inputs).logits
+    return "" if torch.equal(first, second) else "two passes over one batch differ in evaluation"
 
 
 def changes(make: Make, plain: Make) -> str:
@@ -92,9 +88,7 @@ def limit(make_near: Make, plain: Make) -> str:
 
 def trains(make: Make) -> str:
     """The phase trains to its end, and its weights are finite."""
-    loop = make()
-    loop.train()
-    wrong = [name for name, value in left(loop, trained=True).items() if not value.isfinite().all()]
+    wrong = [name for name, value in left(make()).items() if not value.isfinite().all()]
     return f"{wrong[0]} is not finite after training" if wrong else ""
 
 
@@ -202,16 +196,16 @@ def resume(make: Make, at: int) -> str:
         make(checkpointer=memory, checkpoint_seconds=0.0, on_step=stop).train()
     resumed = make(checkpointer=memory)
     resumed.train()
-    differing = [
-        what
-        for what, of_loop in {
-            "weights": lambda loop: loop.trainee.state(),
-            "state()": lambda loop: loop.stack.state(),
-            "hand()": lambda loop: loop.stack.hand(loop.trainee),
-            "keep()": lambda loop: loop.stack.keep(loop.trainee),
-        }.items()
-        if not same(of_loop(whole), of_loop(resumed))
+    done = [
+        {
+            "weights": loop.trainee.state(),
+            "state()": loop.stack.state(),
+            "hand()": loop.stack.hand(loop.trainee),
+            "keep()": loop.stack.keep(loop.trainee),
+        }
+        for loop in (whole, resumed)
     ]
+    differing = [what for what in done[0] if not same(done[0][what], done[1][what])]
     if whole.stack.diagnostics().values != resumed.stack.diagnostics().values:
         differing.append("diagnostics")
     if not differing:
@@ -258,10 +252,9 @@ def storable(make: Make) -> str:
 # --------------------------------------------------------------------------------------------------- for the laws
 
 
-def left(loop: Loop, *, trained: bool = False) -> dict[str, Tensor]:
-    """Train a loop, unless that is done, and return what its phase leaves: weights, and what is handed on and kept."""
-    if not trained:
-        loop.train()
+def left(loop: Loop) -> dict[str, Tensor]:
+    """Train a loop and return what its phase leaves: weights, and what is handed on and kept."""
+    loop.train()
     stack, trainee = loop.stack, loop.trainee
     parts = {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "decision()": stack.decision()}
     more = {f"{hook} {name}": value for hook, named in parts.items() for name, value in named.items()}

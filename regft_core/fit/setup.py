@@ -214,11 +214,6 @@ def reading(method: Method, texts: int) -> Method:
     return replace(method, phases=tuple(phases))
 
 
-def takes_steps(method: Method) -> bool:
-    """Whether a method takes optimiser steps; others are solved, in seconds."""
-    return any(phase.training.epochs for phase in method.phases)
-
-
 def solving_seconds(method: Method, rows: int, models: float) -> float:
     """Return the seconds of a method's solved models of ``rows``, each as much as so many models of two labels."""
     parts = sum(SOLVED.get(name, 0.0) for phase in method.phases for name, _ in phase.regularisers)

@@ -124,7 +124,7 @@ def precision_problems(
     precision, instead = ("tf32", "execution.tf32: false") if rounded else (training.precision, "precision: fp32")
     for entry in active(stack):
         says = entry.declares.description
-        reason = says.refused_precisions.get(precision)
+        reason = says.refused.get(precision)
         if reason is not None:
             refused.append(f"'{entry.name}' cannot run in {precision}: {reason}; use {instead}")
         effect = says.smallest_effect

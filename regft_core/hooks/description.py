@@ -36,11 +36,10 @@ class Description:
         fit_cost: passes over the encoder per training row in ``fit``; a solver or a count needs none.
         degraded: kind of task -> mark that results on it carry (a substitute for a loss the paper does not define).
         smallest_effect: smallest change of unit-scale activations that the method relies on.
-        refused_precisions: precision that the method cannot run in at all -> reason.
-        refused_architectures: encoder families on which the method does not run; it is refused there.
-        refused_at_mask: why it cannot act on a model that answers at a mask (``model.pooling: mask``); empty: it can.
-        refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
-        refused_windows: why an example's text cannot be several rows (``model.windows``); empty: it can.
+        refused: where the method does not run -> why: in a precision (``fp16``), ``mask``: on a model that answers at a
+            mask (``model.pooling``), ``separately``: with two inputs as two rows (``model.pairs``), ``windows``: with
+            several rows of one text (``model.windows``).
+        refused_architectures: encoder families on which it does not run.
         exempt: law of the contract that the method does not keep -> why: ``limit``, hardly any strength is hardly any
             change; ``padding``, the loss of a batch does not depend on how far it is padded.
     """
@@ -50,9 +49,6 @@ class Description:
     fit_cost: Cost = field(default=Cost(0, 0))
     degraded: Mapping[str, str] = field(default_factory=dict)
     smallest_effect: float | None = None
-    refused_precisions: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
     refused_architectures: tuple[str, ...] = ()
-    refused_at_mask: str = ""
-    refused_separate_pairs: str = ""
-    refused_windows: str = ""
     exempt: Mapping[Literal["limit", "padding"], str] = field(default_factory=dict)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
-from regft_core.schema.method import Phase
+from regft_core.schema.method import Method
 
 
 class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
@@ -51,22 +51,21 @@ def answers_for_model(entries: Sequence[Entry]) -> Entry | None:
     return next((e for e in active(entries) if implements(e.cls, "predict")), None)
 
 
-def learns(registry: Mapping[str, type[Regulariser]], phases: Iterable[Phase]) -> bool:
-    """Whether a method learns from labelled rows: a phase takes steps, or fits something to them."""
-    return any(
-        phase.training.epochs
-        or any(implements(e.cls, "fit") for e in active(entries(registry, phase.regularisers)) if phase.data.labels)
-        for phase in phases
-    )
+def takes_steps(method: Method) -> bool:
+    """Whether any phase takes optimiser steps; without them a method is solved, in seconds."""
+    return any(phase.training.epochs for phase in method.phases)
+
+
+def learns(registry: Mapping[str, type[Regulariser]], method: Method) -> bool:
+    """Whether a method learns from labelled rows: it takes steps, or fits something to them."""
+    labelled = [phase for phase in method.phases if phase.data.labels]
+    acting = [entry for phase in labelled for entry in active(entries(registry, phase.regularisers))]
+    return takes_steps(method) or any(implements(entry.cls, "fit") for entry in acting)
 
 
 def in_the_way_of_export(
     registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]
 ) -> str | None:
-    """The regulariser of a last phase whose runs have no export: plain weights would give other answers.
-
-    Args:
-        regularisers: (name, options) of the phase; a name that the registry does not know is in nobody's way.
-    """
-    known = [Entry(registry[name], options) for name, options in regularisers if name in registry]
+    """The regulariser of a last phase whose runs have no export: plain weights would give other answers."""
+    known = entries(registry, [pair for pair in regularisers if pair[0] in registry])
     return next((e.name for e in active(known) if implements(e.cls, "rebuild")), None)

@@ -97,7 +97,7 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
     ),
     (
         lambda entry: entry.declares.answers_at_mask,
-        lambda entry: entry.declares.description.refused_at_mask,
+        lambda entry: "mask" in entry.declares.description.refused,
         "'{other}' does not run beside '{one}', which answers at a mask: {why}",
     ),
 )
@@ -111,7 +111,8 @@ def ownership_problems(stack: Sequence[Entry]) -> list[str]:
         for one in filter(excludes, acting):
             others = [other for other in acting if other is not one and excluded(other)]
             for other in others:
-                said = sentence.format(other=other.name, one=one.name, why=other.declares.description.refused_at_mask)
+                why = other.declares.description.refused.get("mask")
+                said = sentence.format(other=other.name, one=one.name, why=why)
                 problems.append(f"{said}; keep one of them")
     for kind, what in (("weights", "the starting weights"), ("structure", "modules or views of weights")):
         at: dict[int, list[str]] = {}
@@ -167,14 +168,21 @@ def encoder_problems(
 ) -> list[str]:
     """Regularisers that do not fit how the encoder reads a text: in windows, at a mask, each of a pair alone."""
     separate = task is not None and encoder.rows_per_example(task.columns.text_pair is not None) != 1
-    problems, answering = [], [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
-    for name, description in ((entry.name, entry.declares.description) for entry in active(stack)):
-        if encoder.windows > 1 and (why := description.refused_windows):
-            hint = "set model.windows: 1, or leave out this method"
-            problems.append(f"'{name}' does not run with model.windows: {why}; {hint}")
-        if separate and (why := description.refused_separate_pairs):
-            hint = "set pairs: jointly for this method, under its key 'model'"
-            problems.append(f"'{name}' does not run with model.pairs: separately: {why}; {hint}")
+    answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
+    asked = {
+        "windows": (encoder.windows > 1, "model.windows", "set model.windows: 1, or leave out this method"),
+        "separately": (
+            separate,
+            "model.pairs: separately",
+            "set pairs: jointly for this method, under its key 'model'",
+        ),
+    }
+    problems = [
+        f"'{entry.name}' does not run with {setting}: {why}; {hint}"
+        for entry in active(stack)
+        for what, (is_asked, setting, hint) in asked.items()
+        if is_asked and (why := entry.declares.description.refused.get(what))
+    ]
     if encoder.pooling != "mask":
         problems += [f"'{name}' answers at a mask; give the method model: {{pooling: mask}}" for name in answering]
     elif phase.data.labels and not answering:

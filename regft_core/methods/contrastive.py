@@ -128,9 +128,11 @@ class Contrastive(Regulariser):
             trains_on_task=False,
             description=Description(
                 cost=Cost(3, 3),
-                refused_at_mask="it contrasts pooled vectors of texts, and no label word reads those",
-                refused_windows="it contrasts one vector of each row, and an example has several",
-                refused_separate_pairs="an example has two vectors then, and the loss compares one of each",
+                refused={
+                    "mask": "it contrasts pooled vectors of texts, and no label word reads those",
+                    "windows": "it contrasts one vector of each row, and an example has several",
+                    "separately": "an example has two vectors then, and the loss compares one of each",
+                },
             ),
         )
 

@@ -63,7 +63,7 @@ class Fisher(Regulariser):
             description=Description(
                 variant=options.variant,
                 fit_cost=Cost(1, 1) if options.scores == "information" else Cost(0, 0),
-                refused_precisions={"fp16": "gradients are squared without loss scaling and underflow"},
+                refused={"fp16": "gradients are squared without loss scaling and underflow"},
             ),
         )
 

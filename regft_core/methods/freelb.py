@@ -78,7 +78,9 @@ class FreeLb(Regulariser):
             description=Description(
                 cost=Cost(options.steps, options.steps),
                 smallest_effect=effect,
-                refused_windows="its perturbation is measured over the rows of an example, whose number would vary",
+                refused={
+                    "windows": "its perturbation is measured over the rows of an example, whose number would vary"
+                },
             ),
         )
 

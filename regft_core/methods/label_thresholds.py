@@ -57,7 +57,7 @@ class LabelThresholds(Regulariser):
             edit_order=200,
             validation_share=True,
             description=Description(
-                refused_at_mask="it moves the bias of a head, and words at a mask have none of their own"
+                refused={"mask": "it moves the bias of a head, and words at a mask have none of their own"}
             ),
         )
 

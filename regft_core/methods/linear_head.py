@@ -85,7 +85,7 @@ class LinearHead(Regulariser):
             fits_decision=options.decision == "metric" and options.head == "cross_validated",
             description=Description(
                 fit_cost=Cost(1, 0),  # the features; the solver reads nothing else
-                refused_at_mask="it solves for the last linear of a head, and words at a mask have none of their own",
+                refused={"mask": "it solves for the last linear of a head, and words at a mask have none of their own"},
             ),
         )
 

@@ -62,7 +62,9 @@ class Lnsr(Regulariser):
             description=Description(
                 cost=Cost(2, 2),
                 smallest_effect=options.scale or None,
-                refused_windows="it averages over all tokens, and tokens that windows share would count several times",
+                refused={
+                    "windows": "it averages over all tokens, and tokens that windows share would count several times"
+                },
             ),
         )
 

@@ -98,8 +98,10 @@ class ManifoldMixup(Regulariser):
             passes=(MIXED,),
             description=Description(
                 refused_architectures=("bart",),
-                refused_at_mask="the masks of two rows are at different places, so a mixed row has none",
-                refused_windows="it mixes the rows of two examples, which may have different numbers of windows",
+                refused={
+                    "mask": "the masks of two rows are at different places, so a mixed row has none",
+                    "windows": "it mixes the rows of two examples, which may have different numbers of windows",
+                },
                 exempt={"limit": "a row attends to its partner's places, however little of them it takes"},
             ),
         )

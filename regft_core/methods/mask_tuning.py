@@ -117,9 +117,11 @@ class MaskTuning(Regulariser):
             passes=("masked", "filled") if fills else ("masked",),
             description=Description(
                 cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
-                refused_windows="tokens that windows share would be predicted several times",
+                refused={
+                    "windows": "tokens that windows share would be predicted several times",
+                    "mask": "it masks tokens of its own, so a row has several masks",
+                },
                 refused_architectures=("gemma3_text", "qwen3"),
-                refused_at_mask="it masks tokens of its own, so a row has several masks",
                 exempt={"limit": "one token is masked at least", "padding": "masks are drawn for the padded shape"},
             ),
         )

@@ -63,7 +63,7 @@ class MaskedLm(Regulariser):
             description=Description(
                 # A head alone needs no backward pass through the frozen encoder.
                 cost=Cost(1, 1) if options.trains == "all" else Cost(1, 0),
-                refused_windows="tokens that windows share would be predicted several times",
+                refused={"windows": "tokens that windows share would be predicted several times"},
                 refused_architectures=("gemma3_text", "qwen3"),
                 exempt={"padding": "which tokens are masked is drawn for the padded shape"},
             ),

@@ -39,7 +39,7 @@ class R4f(Regulariser):
             owns_weights=True,
             trains_encoder=False,  # its view is of the head, which is trained over a frozen encoder, too
             description=Description(
-                refused_at_mask="it bounds the matrix of a head, and label words are rows of the embedding"
+                refused={"mask": "it bounds the matrix of a head, and label words are rows of the embedding"}
             ),
         )
 

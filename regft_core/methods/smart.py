@@ -120,7 +120,9 @@ class Smart(Regulariser):
                 variant=options.variant,
                 cost=Cost(passes + len(past), passes),
                 smallest_effect=effect or None,
-                refused_windows="its perturbation is measured over the rows of an example, whose number would vary",
+                refused={
+                    "windows": "its perturbation is measured over the rows of an example, whose number would vary"
+                },
             ),
         )
 

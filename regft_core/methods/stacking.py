@@ -82,7 +82,7 @@ class Stacking(Regulariser):
             reads_metric=True,
             description=Description(
                 fit_cost=Cost(1 if reads else 0, 0),
-                refused_at_mask="it reads the vector before a head, and words at a mask have none of their own",
+                refused={"mask": "it reads the vector before a head, and words at a mask have none of their own"},
             ),
         )
 

@@ -82,8 +82,10 @@ class SupervisedContrastive(Regulariser):
             active=options.weight > 0,
             needs_hidden=True,
             description=Description(
-                refused_at_mask="it contrasts the vectors that a pooling head reads, and no such head is there",
-                refused_windows="it contrasts one vector of each row, and an example has several",
+                refused={
+                    "mask": "it contrasts the vectors that a pooling head reads, and no such head is there",
+                    "windows": "it contrasts one vector of each row, and an example has several",
+                },
             ),
         )
 

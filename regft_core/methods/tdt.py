@@ -132,7 +132,7 @@ class Tdt(Regulariser):
             active=options.w_distill > 0 or options.w_rank > 0,
             passes=program,
             description=Description(
-                refused_windows="it ranks and masks the tokens of a row, and windows share some",
+                refused={"windows": "it ranks and masks the tokens of a row, and windows share some"},
                 variant=options.variant,
                 cost=Cost(len(program), len(program)),
                 degraded={

@@ -79,7 +79,7 @@ class Uda(Regulariser):
             passes=(TARGETS, HIDDEN) if reads else (),
             description=Description(
                 cost=Cost(1 + 2 * times, 1 + times),
-                refused_at_mask="the mask token stands for the answer there",
+                refused={"mask": "the mask token stands for the answer there"},
                 exempt={"padding": "which tokens are hidden is drawn for the padded shape"},
             ),
         )

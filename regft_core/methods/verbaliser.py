@@ -104,7 +104,7 @@ class Verbaliser(Regulariser):
             demonstration_sets=options.sets if options.demonstrations == "per_class" else 0,
             description=Description(
                 refused_architectures=("bart", "gemma3_text", "qwen3", "xlnet"),
-                refused_separate_pairs="both texts of a pair stand in one template",
+                refused={"separately": "both texts of a pair stand in one template"},
             ),
         )
 

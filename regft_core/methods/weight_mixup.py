@@ -124,7 +124,7 @@ class WeightMixup(Regulariser):
             description=Description(
                 variant=options.variant,
                 cost=search_cost(options) if bilevel else Cost(),
-                refused_precisions=dict.fromkeys(("bf16", "fp16", "tf32"), why) if bilevel else {},
+                refused=dict.fromkeys(("bf16", "fp16", "tf32"), why) if bilevel else {},
             ),
         )
 

@@ -75,7 +75,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     block = against_frozen(block, judging, looks, config)
     registry = discover()
     without_export = {name for name in names if in_the_way_of_export(registry, methods[name].phases[-1].regularisers)}
-    fixed = {name for name in names if data.cells[name].constant or not learns(registry, methods[name].phases)}
+    fixed = {name for name in names if data.cells[name].constant or not learns(registry, methods[name])}
     block = replace(block, decision=decide(block, judging, config, inputs.seeds, without_export, fixed))
     if blocks < 2:  # over a single block nothing is averaged
         return block

@@ -186,4 +186,5 @@ def test_more_rows_change_only_what_learns(name: str, epochs: int, learning: boo
         data=SimpleNamespace(labels=True),
         regularisers=[(name, cls.Config())],
     )
-    assert learns(discover(), [phase]) is learning
+    method: Any = SimpleNamespace(phases=[phase])
+    assert learns(discover(), method) is learning

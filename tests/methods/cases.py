@@ -64,8 +64,8 @@ class Case:
         kind, separately = form.get("kind", "classification"), form.get("separately", False)
         return (
             architecture in self.description.refused_architectures
-            or (separately and bool(self.description.refused_separate_pairs))
-            or ("reading" in form and bool(self.description.refused_windows))
+            or (separately and "separately" in self.description.refused)
+            or ("reading" in form and "windows" in self.description.refused)
             or bool(self.cls.check_task(self.options, task(kind)))
         )
 

@@ -219,7 +219,7 @@ class Picky(Regulariser):
     def declare(cls, options: Any) -> Declares:
         marks = {kind: f"a substitute for {kind}" for kind in ("regression", "classification")}
         return Declares(
-            description=Description(refused_separate_pairs="it swaps the two texts of an input", degraded=marks)
+            description=Description(refused={"separately": "it swaps the two texts of an input"}, degraded=marks)
         )
 
     @classmethod

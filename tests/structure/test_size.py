@@ -35,7 +35,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/serve": (2050, 11),
     "regft_core/settings": (4000, 27),
     "regft_core/statistics": (1550, 11),
-    "regft_core/tracking": (1000, 7),
+    "regft_core/tracking": (950, 7),
     "regft_core/training": (3350, 24),
     "stages": (1700, 14),
     "tests": (1650, 17),

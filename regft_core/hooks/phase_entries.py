@@ -58,8 +58,8 @@ def takes_steps(method: Method) -> bool:
 
 def learns(registry: Mapping[str, type[Regulariser]], method: Method) -> bool:
     """Whether a method learns from labelled rows: it takes steps, or fits something to them."""
-    labelled = [phase for phase in method.phases if phase.data.labels]
-    acting = [entry for phase in labelled for entry in active(entries(registry, phase.regularisers))]
+    labelled = (phase for phase in method.phases if phase.data.labels)
+    acting = (entry for phase in labelled for entry in active(entries(registry, phase.regularisers)))
     return takes_steps(method) or any(implements(entry.cls, "fit") for entry in acting)
 
 

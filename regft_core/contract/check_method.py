@@ -86,8 +86,8 @@ def _laws(trial: Trial, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
 
     with quiet():
         context = Context(trial.job(task))
-    phase = [context.phase(one.name) for one in context.method.phases if cls.name in dict(one.regularisers)][-1]
-    inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)
+    of_run = [one for one in context.phases if cls.name in dict(one.declared.regularisers)][-1]
+    phase, inputs = of_run.settled, phase_inputs(of_run, 0 if of_run.declared.repeat is not None else None)
     entries = [Entry(*entry) for entry in inputs.entries]
     steps = {"max_steps": 4} if phase.training.epochs else {}
 

@@ -32,7 +32,6 @@ from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
-from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import Cached, PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
@@ -113,7 +112,8 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     sets = [evaluation_settings(context) for context in (contexts if "part" in first.task else [first])]
     on = fitting(first)
     findings = project.once(
-        ("evaluations", cell.task, first.encoder), lambda: [evaluation_inputs(first, *evaluation) for evaluation in on]
+        ("evaluations", cell.task, first.last.encoder),
+        lambda: [evaluation_inputs(first, *evaluation) for evaluation in on],
     )
     beside = {evaluation.other_method(options) for evaluation, options in on}
     others = {
@@ -127,8 +127,8 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
 def run_key(context: Context) -> str:
     """The key of a run as the plan has it. Raises DataError where its rows are not drawn yet."""
     if not context.project.trials(context.job.method):
-        return context.keys.of(FINETUNE)
-    choices = [choice.keys.of(FINETUNE) for choice in _choices(context)]
+        return context.last.key()
+    choices = [choice.last.key() for choice in _choices(context)]
     return sha256_json({"search": _tuned_search(context), "choices": choices})
 
 
@@ -145,7 +145,7 @@ def _described(context: Context) -> str:
 
 
 def _search(context: Context) -> str:
-    return sha256_json({phase.name: context.keys.of(phase.name) for phase in context.method.earlier})
+    return sha256_json({phase.name: phase.key() for phase in context.phases[:-1]})
 
 
 def _tuned_search(context: Context) -> str:
@@ -155,7 +155,7 @@ def _tuned_search(context: Context) -> str:
     trials = []
     for job in trials_that_choose(project, context.job):
         trial = Context(job, project=project)
-        identity = score_identity(trial, trial.keys.of(FINETUNE))
+        identity = score_identity(trial, trial.last.key())
         trials.append([job.values, sha256_json(identity)])
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
@@ -213,7 +213,7 @@ def _in_store(project: Project, job: Job) -> bool:
     except NotStored:
         return False  # what will be chosen is not known yet
     context = Context(job if tuned is None else job.with_values(tuned["values"]), project=project)
-    return context.store.holds(context.keys.of(FINETUNE))
+    return context.store.holds(context.last.key())
 
 
 def grid_rows(project: Project, cached: Cached | None = None) -> list[PlanRow]:

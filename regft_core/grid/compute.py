@@ -27,7 +27,6 @@ from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.outputs import trains_encoder, write_cell
 from regft_core.runs.run import STAGES, Stage, look_up
 from regft_core.runs.work import Work, is_current
-from regft_core.schema.method import FINETUNE
 from regft_core.settings.grid import Cell, cells, parse_size
 from regft_core.settings.project import Project
 
@@ -120,7 +119,7 @@ class _Grid:
                 continue
             for job in jobs:
                 context = Context(job, project=planner.project)
-                if not context.store.holds(context.keys.of(FINETUNE)):
+                if not context.store.holds(context.last.key()):
                     planner.add(job, "finetune")
 
     def _compute(self, jobs: Sequence[PlannedJob], waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:

@@ -101,7 +101,7 @@ class Planner:
             return waits
         shares, keys = self.steps(context, context.method.earlier), set[str]()
         for tried in (Context(trial, project=self.project) for trial in trials):
-            keys |= {tried.keys.of(phase.name) for phase in tried.method.phases} | {self._score_key(tried)}
+            keys |= {phase.key() for phase in tried.phases} | {self._score_key(tried)}
         return {self._add(PlannedJob(replace(job, until="search"), shares, keys, waits))}
 
     def _add(self, planned: PlannedJob) -> int:
@@ -109,13 +109,13 @@ class Planner:
         return len(self.jobs) - 1
 
     def _score_key(self, trial: Context) -> str:
-        return sha256_json(score_identity(trial, trial.keys.of(FINETUNE)))
+        return sha256_json(score_identity(trial, trial.last.key()))
 
     def _add_run(self, job: Job) -> int:
         """Add a run whose values are known, or a trial; returns the index of the job that makes its result."""
         context = Context(job, project=self.project)
         phases = context.method.earlier if job.until == "search" else context.method.phases
-        made = {phase.name: context.keys.of(phase.name) for phase in phases}
+        made = {phase.name: context.key(phase.name) for phase in phases}
         if job.until == "search":
             result = sha256_json(sorted(made.values()))  # of all phases: another run may share the last one alone
         else:
@@ -141,7 +141,7 @@ class Planner:
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
-        for phase in (context.phase(phase.name) for phase in phases):
+        for phase in (context.phase(phase.name).settled for phase in phases):
             cost = planned_cost(self.project, context.method, job.task, phase, rows, context.shared)
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)

@@ -74,7 +74,7 @@ def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
             board.ended(job.name)
             say(line)
 
-        planned = PlannedJob(job, shares, {context.keys.of(phase.name) for phase in phases})
+        planned = PlannedJob(job, shares, {context.key(phase.name) for phase in phases})
         run_on_executor(project, [planned], ended, board.folder)
 
 
@@ -129,7 +129,7 @@ def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
 
 
 def _refuse_choice_on_dev(context: Context) -> None:
-    checkpoints = {context.phase(phase.name).training.checkpoint for phase in context.method.phases}
+    checkpoints = {phase.training.checkpoint for phase in context.phases}
     if "best_on_dev_as_published" in checkpoints and "dev" not in context.task["sets"]:
         message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
         hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"

@@ -31,13 +31,12 @@ from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
-from regft_core.runs.made_once import scored_once
+from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.phase import produce
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.trials import beside
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
-from regft_core.schema.method import FINETUNE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,9 +52,9 @@ def _scope(context: Context, evaluation: Evaluation, options: StrictModel) -> Sc
     tasks = [context.project.tasks[task] for task in evaluation.other_tasks(options)]
     kinds = {context.task["kind"], *(task.kind for task in tasks)}
     metrics = {context.task["primary"], *(task.primary for task in tasks)} if evaluation.scores else ()
-    model = scope_of("evaluate", source=context.source).entries if evaluation.needs_model else ()
+    model = scope_of("evaluate", source=context.last.source).entries if evaluation.needs_model else ()
     modules = {EVALUATIONS.entry(evaluation.name), *model}
-    return scope_of("evaluation", modules, kinds=kinds, metrics=sorted(metrics))
+    return scope_of("evaluation", modules, kinds, sorted(metrics))
 
 
 def evaluation_inputs(context: Context, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
@@ -115,16 +114,16 @@ class JudgedRun:
     def _ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """Return the findings of one evaluation, from the store or made now; where they are made is beside them."""
 
-        def find(here: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+        def find(_: Any, here: Mapping[str, Any]) -> Made:
             described = {
                 "description": evaluation.description,
                 "options": options.model_dump(mode="json"),
                 "environment": here if evaluation.needs_model else None,
             }
-            return described | self._find(evaluation, options), {}
+            return described | self._find(evaluation, options), {}, {}
 
         identity, scope = partial(self._identity, evaluation, options), _scope(self.context, evaluation, options)
-        return scored_once(self.context, identity, scope, f"evaluation '{evaluation.name}'", find)
+        return made_once(self.context, identity, lambda: scope, f"evaluation '{evaluation.name}'", find)
 
     def _identity(self, evaluation: Evaluation, options: StrictModel, context: Context) -> dict[str, Any]:
         """Everything that determines what one evaluation finds out about the run, as a context sees its inputs."""
@@ -139,7 +138,7 @@ class JudgedRun:
                 for name, logits in self.logits.items()
             },
             **evaluation_inputs(context, evaluation, options),
-            **({"other_run": beside(context, method).keys.of(FINETUNE)} if method else {}),
+            **({"other_run": beside(context, method).last.key()} if method else {}),
         }
 
     def _find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
@@ -147,13 +146,12 @@ class JudgedRun:
 
         Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
         """
-        status: dict[str, Any] = {"status": "ok", "error": None}
         try:
             if evaluation.needs_model and self.model.answered_by is not None:
                 raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
-            return status | evaluation.run(self.seen_by(evaluation, options)).as_json(self.logits)
+            return evaluation.run(self.seen_by(evaluation, options)).as_json(self.logits)
         except Unfit as reason:
-            return status | Findings(remarks=(str(reason),)).as_json(self.logits)
+            return Findings(remarks=(str(reason),)).as_json(self.logits)
         except (InputChanged, StoreError, OutOfMemory, MemoryError):
             raise
         except Exception as error:
@@ -187,7 +185,7 @@ class JudgedRun:
         if method == self.context.job.method:
             return self.model
         context = beside(self.context, method)
-        trained = produce(context, context.phase(FINETUNE)).result
+        trained = produce(context.last).result
         if trained["status"] != "ok":
             raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
         model = FinishedModel(context)

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.hooks.declare import Handed
-    from regft_core.runs.context import Context
     from regft_core.runs.run_folder import StoredRun
-    from regft_core.schema.method import Phase
+    from regft_core.runs.run_phase import RunPhase
 
     Tensors = Mapping[str, Mapping[str, Tensor]]
 
@@ -32,7 +31,7 @@ FILE = "encoder_tensors.json"
 WEIGHTS = "weights"
 
 
-def load_pretrained(context: Context, phase: Phase, task: Mapping[str, Any] | None = None) -> Any:
+def load_pretrained(phase: RunPhase, task: Mapping[str, Any] | None = None) -> Any:
     """The classifier that a phase begins with, before any edit, on the CPU; its drawn head is that of seed 0.
 
     ``task``: of whose kind and labels it is, where that is not the task of the phase's rows.
@@ -40,32 +39,31 @@ def load_pretrained(context: Context, phase: Phase, task: Mapping[str, Any] | No
     from regft_core.models.load import load_classifier
     from regft_core.schema import DropoutConfig
 
-    data = context.data(phase)
     return load_classifier(
-        context.source_of(phase),
-        kind=data.kind if task is None else task["kind"],
-        labels=data.labels if task is None else task["labels"],
+        phase.source,
+        kind=phase.rows.kind if task is None else task["kind"],
+        labels=phase.rows.labels if task is None else task["labels"],
         dropout=DropoutConfig(),
         head_seed=0,
-        pooling=context.encoder_of(phase).pooling,
-        rows_per_example=context.rows_per_example(data.examples, phase),
+        pooling=phase.encoder.pooling,
+        rows_per_example=phase.rows_per_example,
     )
 
 
-def without_encoder(context: Context, phase: Phase, tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
+def without_encoder(phase: RunPhase, tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
     """Return the tensors of a phase that are stored, and the file that names the weights that are not."""
     if WEIGHTS not in tensors:
         return tensors, {}
     from regft_core.models.load import NEW_PARAMETERS
 
-    model = load_pretrained(context, phase)
+    model = load_pretrained(phase)
     drawn, encoder = getattr(model, NEW_PARAMETERS), model.state_dict()
     weights = tensors[WEIGHTS]
     same = [name for name in sorted(weights) if name not in drawn and _same_bits(weights[name], encoder.get(name))]
     if not same:
         return tensors, {}
     changed = {name: tensor for name, tensor in weights.items() if name not in same}
-    listed = {"encoder": context.source_of(phase).content_sha256, "tensors": same}
+    listed = {"encoder": phase.source.content_sha256, "tensors": same}
     return {**tensors, WEIGHTS: changed}, {FILE: json_text(listed)}
 
 
@@ -79,31 +77,31 @@ def _same_bits(weight: Tensor, pretrained: Tensor | None) -> bool:
     return torch.equal(first, second)
 
 
-def left_out(context: Context, phase: Phase, stored: StoredRun) -> list[str]:
+def left_out(phase: RunPhase, stored: StoredRun) -> list[str]:
     """The names of the weights of a phase's run that the encoder's files have.
 
     Raises InputChanged when the encoder is another than the one that they were compared with.
     """
     if FILE not in stored.files:
         return []
-    listed, source = json.loads(stored.read_bytes(FILE)), context.source_of(phase)
-    if listed["encoder"] != source.content_sha256:
+    listed = json.loads(stored.read_bytes(FILE))
+    if listed["encoder"] != phase.source.content_sha256:
         raise InputChanged(
-            "input-changed", f"the encoder '{source.name}', of which run {stored.key} has weights, was replaced"
+            "input-changed", f"the encoder '{phase.source.name}', of which run {stored.key} has weights, was replaced"
         )
     return list(listed["tensors"])
 
 
-def load_whole(context: Context, phase: Phase, stored: StoredRun, name: str) -> dict[str, Tensor]:
+def load_whole(phase: RunPhase, stored: StoredRun, name: str) -> dict[str, Tensor]:
     """Tensors of a run as they were when it was computed; raises as ``StoredRun.load_tensors`` and ``left_out``."""
     tensors = stored.load_tensors(name)
-    if name == WEIGHTS and (names := left_out(context, phase, stored)):
-        encoder = load_pretrained(context, phase).state_dict()
+    if name == WEIGHTS and (names := left_out(phase, stored)):
+        encoder = load_pretrained(phase).state_dict()
         tensors |= {name: encoder[name] for name in names}
     return tensors
 
 
-def earlier_answers(context: Context, earlier: Phase, given: Handed, phase: Phase, *, hidden: bool) -> Handed:
+def earlier_answers(earlier: RunPhase, given: Handed, phase: RunPhase, *, hidden: bool) -> Handed:
     """Return what an ``earlier`` phase has ``given`` with its outputs for the rows of ``phase``, and ``hidden`` states.
 
     Texts are encoded as the earlier phase reads them, by its encoder's tokenizer; there is no dropout.
@@ -113,15 +111,15 @@ def earlier_answers(context: Context, earlier: Phase, given: Handed, phase: Phas
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.logits import predict
 
-    model = load_pretrained(context, earlier)
+    model = load_pretrained(earlier)
     model.load_state_dict(model.state_dict() | given.weights)
     outputs = predict(
-        model.to(context.device),
-        context.encode(context.data(phase).examples, earlier),
-        device=context.device,
+        model.to(earlier.run.device),
+        earlier.encode(phase.rows.examples),
+        device=earlier.run.device,
         precision=earlier.training.precision,
-        padding=padding_of(context.tokenizer_of(earlier)),
-        kind=context.data(earlier).kind,
+        padding=padding_of(earlier.tokenizer),
+        kind=earlier.rows.kind,
         hidden=hidden,
     )
     answers, states = torch.from_numpy(outputs).tensor_split([model.config.num_labels], 1)

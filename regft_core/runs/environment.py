@@ -50,11 +50,11 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
     return described
 
 
-def other_environments(here: Mapping[str, Any] | None, parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Marks for a result that is made of ``parts`` (results of members, of earlier phases) from another environment."""
+def other_environments(here: Mapping[str, Any] | None, parts: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Marks for a result made of ``parts`` (phase, result of it or of a member) that come from another environment."""
     marks = [
-        f"{part['phase']} was trained elsewhere ({describe_environment(part.get('environment'))})"
-        for part in parts
+        f"{name} was trained elsewhere ({describe_environment(part.get('environment'))})"
+        for name, part in parts
         if part.get("environment") != here
     ]
     return list(dict.fromkeys(marks))

@@ -15,14 +15,14 @@ from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
-from regft_core.runs.made_once import scored_once
+from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.outputs import reads_text
-from regft_core.schema.method import FINETUNE
 
 
 def _scope(context: Context) -> Scope:
     """Return the code that evaluates this run."""
-    return scope_of("evaluate", kinds=[context.task["kind"]], metrics=context.task["metrics"], source=context.source)
+    task = context.task
+    return scope_of("evaluate", (), [task["kind"]], task["metrics"], context.last.source)
 
 
 def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
         "sets": context.sets_sha256,
         # The run's key has these too; here they are what the evaluation really reads the sets with.
-        "model": context.reading_of(context.method.finetune),
+        "model": context.last.reading,
         "rows_alone": context.rows_alone,
         "code": code_of(_scope(context)).sha256,
     }
@@ -70,15 +70,15 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
         return record | NOT_EVALUATED | {"predictions": {}, "evaluations": {}}
-    model = FinishedModel(context)
-    identity = partial(evaluation_identity, finetuned=context.keys.of(FINETUNE))
+    model, scope = FinishedModel(context), _scope(context)
+    identity = partial(evaluation_identity, finetuned=context.last.key())
     result, files = context.store.read_intact(
-        lambda: scored_once(context, identity, _scope(context), "the evaluation", lambda _: _evaluate(context, model)),
+        lambda: made_once(context, identity, lambda: scope, "the evaluation", lambda *_: _evaluate(context, model)),
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
     predictions = {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}
-    record |= NOT_EVALUATED | result | {"predictions": predictions}
+    record |= NOT_EVALUATED | result | {"environment": trained["environment"], "predictions": predictions}
     record["evaluations"] = JudgedRun(context, model, trained["key"], logits).findings() if logits else {}
     return record
 
@@ -98,7 +98,7 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def _evaluate(context: Context, model: FinishedModel) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+def _evaluate(context: Context, model: FinishedModel) -> Made:
     """Evaluate a run; returns its result, and the files beside it."""
     from regft_core.evaluate.evaluated import evaluate_run, evaluated_set
 
@@ -118,4 +118,4 @@ def _evaluate(context: Context, model: FinishedModel) -> tuple[dict[str, Any], d
         f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in of_set) for name, of_set in rows.items()
     }
     files |= {f"{LOGITS}{name}.npy": to_npy(judged.logits) for name, judged in sets.items()}
-    return {"status": "ok", "error": None, **scores}, files
+    return scores, {}, files

@@ -14,8 +14,7 @@ from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
-from regft_core.runs.phase import Need, produce
-from regft_core.runs.rows import run_rows
+from regft_core.runs.phase import produce
 from regft_core.runs.run_folder import StoredRun
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ class FinishedModel:
     """
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._phase = context.phase("finetune")
+        self._run, self._phase, self._task = context, context.last, context.task
+        self._device = context.device
 
     @property
     def answered_by(self) -> str | None:
@@ -46,45 +45,36 @@ class FinishedModel:
         return None if self._stack.predictor is None else self._stack.predictor.name
 
     @cached_property
-    def _has_model(self) -> bool:
-        """Whether the run leaves weights: a bag of words has none."""
-        return self._context.keys.weights_wanted(self._phase)
-
-    @cached_property
     def _stack(self) -> Stack:
+        """The regularisers of the last phase, for rebuilding what they kept."""
+        from regft_core.data.prompts import Reading
         from regft_core.training.stack import Stack
 
-        return Stack(self._context.entries(self._phase), self._setting)
-
-    @cached_property
-    def _setting(self) -> Setting:
-        """The setting of the last phase, for rebuilding what its regularisers kept."""
-        from regft_core.data.prompts import Reading
-
-        context, task = self._context, self._context.task
-        return Setting(
+        phase, task = self._phase, self._task
+        setting = Setting(
             kind=task["kind"],
             num_labels=len(find(task["kind"]).output_names(task["labels"])),
-            seed=context.seed(self._phase),
-            training=self._phase.training,
-            phase=self._phase.name,
+            seed=phase.seed,
+            training=phase.training,
+            phase=phase.name,
             keyword_segment=task.get("keyword_segment"),
-            max_length=context.encoder.max_length,
-            reading=Reading.of(context.encoder),
-            value_range=context.data(self._phase).value_range,
-            prompt=context.prompt(self._phase),
+            max_length=phase.encoder.max_length,
+            reading=Reading.of(phase.encoder),
+            value_range=phase.rows.value_range,
+            prompt=phase.prompt,
         )
+        return Stack(phase.entries, setting)
 
     @cached_property
     def _stored(self) -> dict[str, dict[str, Tensor]]:
         """The tensors as they are stored: weights of the encoder's own files are not among them."""
 
         def load(run: StoredRun) -> dict[str, dict[str, Tensor]]:
-            left_out(self._context, self._phase, run)  # refuses another encoder
+            left_out(self._phase, run)  # refuses another encoder
             return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept")}
 
-        need: Need = "weights" if self._has_model else "state"
-        return self._context.store.read_intact(lambda: produce(self._context, self._phase, need), load)
+        phase = self._phase
+        return self._run.store.read_intact(lambda: produce(phase, "weights" if phase.weights_wanted else "state"), load)
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
@@ -98,40 +88,38 @@ class FinishedModel:
         Offsets are those that training fitted. Where an example has several labels and every training row has one, so
         has every answer, if the task's metric is by offsets.
         """
-        context, phase = self._context, self._phase
-        while phase.start != "checkpoint" and phase.training.epochs == 0 and not context.acting(phase):
-            phase = context.phase(phase.start)  # whose weights are those of the run
-        kind, task = find(context.task["kind"]), context.task
+        phase, kind, task = self._phase, find(self._task["kind"]), self._task
+        while phase.before is not None and phase.training.epochs == 0 and not phase.acting:
+            phase = phase.before  # whose weights are those of the run
         by_offsets = metrics.find(task["primary"]).by_offsets
-        if by_offsets and context.keys.decision_metric(phase):  # else no weights are read, which may have been pruned
+        if by_offsets and phase.decision_metric:  # else no weights are read, which may have been pruned
 
             def load(run: StoredRun) -> Mapping[str, Tensor]:
                 return run.load_tensors("decision") if "decision" in run.tensor_names else {}
 
-            if fitted := context.store.read_intact(lambda: produce(context, phase, "state"), load):
+            if fitted := self._run.store.read_intact(lambda: produce(phase, "state"), load):
                 return Decision.of(fitted)
         several = kind.has_labels and not kind.one_label and by_offsets
-        if not several or not all(row.label for row in context.data(self._phase).examples):
+        if not several or not all(row.label for row in self._phase.rows.examples):
             return None
         return Decision((0.0,) * len(task["labels"]), at_least_one=True)
 
     @property
     def tokenizer(self) -> Any:
         """The encoder's tokenizer."""
-        return self._context.tokenizer
+        return self._phase.tokenizer
 
     @property
     def pooling(self) -> str:
         """``model.pooling`` of the run."""
-        return self._context.encoder.pooling
+        return self._phase.encoder.pooling
 
     def _of_views(self) -> Iterator[tuple[Regulariser, dict[str, Tensor]]]:
         """The regularisers with what each of them kept, on the run's device."""
         for regulariser in self._stack.regularisers:
             prefix = f"{regulariser.name}."
             kept = {name: tensor for name, tensor in self.kept.items() if name.startswith(prefix)}
-            tensors = {name.removeprefix(prefix): tensor.to(self._context.device) for name, tensor in kept.items()}
-            yield regulariser, tensors
+            yield regulariser, {name.removeprefix(prefix): tensor.to(self._device) for name, tensor in kept.items()}
 
     def confidence(self, embedding: Tensor) -> Tensor | None:
         """[B, n] of the first regulariser that has learned one; None where none has."""
@@ -140,9 +128,8 @@ class FinishedModel:
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
         """Views ``[B, n, H]`` of the first regulariser that makes some; None where none does."""
-        keyword = self._setting.keyword_segment
-        # Padding stays as it is: DeBERTa's convolution reads it.
-        untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
+        keyword = {None: -2, "text": 0, "text_pair": 1}[self._task.get("keyword_segment")]
+        untouched = (segment == keyword) | (mask == 0)  # padding stays as it is: DeBERTa's convolution reads it
         views_made = (r.input_views(kept, embedding, mask, untouched) for r, kept in self._of_views())
         return next((views for views in views_made if views is not None), None)
 
@@ -164,11 +151,10 @@ class FinishedModel:
 
         frozen = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
         plain = not self.kept or self._stack.predictor is not None
-        return self._context.features(self._phase) if frozen and plain else None
+        return self._phase.features() if frozen and plain else None
 
     def _load(self) -> Any:
-        context = self._context
-        return load_pretrained(context, self._phase, context.task).to(context.device).eval()
+        return load_pretrained(self._phase, self._task).to(self._device).eval()
 
     @cached_property
     def trainee(self) -> Trainee:
@@ -177,10 +163,9 @@ class FinishedModel:
 
         from regft_core.training.trainee import Trainee
 
-        context, phase = self._context, self._phase
-        device, seed = torch.device(context.device), context.seed(phase)
+        phase, device = self._phase, torch.device(self._device)
         trainee = Trainee(
-            self._plain, context.tokenizer, context.source, seed, phase.name, device, features=self._features
+            self._plain, phase.tokenizer, phase.source, phase.seed, phase.name, device, features=self._features
         )
         if self.kept:
             self._stack.rebuild(trainee, dict(self.kept))
@@ -199,33 +184,32 @@ class FinishedModel:
 
         ``on_batch`` hears how many examples are done, where a model answers in batches.
         """
-        if self._stack.predictor is not None:
-            from regft_core.evaluate.evaluated import require_finite
+        if (predictor := self._stack.predictor) is None:
+            return self.predict(self.encode(examples), on_batch)
+        from regft_core.evaluate.evaluated import require_finite
 
-            logits = self._stack.predict(self.trainee if self._has_model else None, dict(self.kept), examples)
-            hint = "look at that row; of a method of your own, at `predict`"
-            require_finite(logits, [example.idx for example in examples], self._stack.predictor.name, hint)
-            return logits
-        return self.predict(self.encode(examples), on_batch)
+        trainee = self.trainee if self._phase.weights_wanted else None  # a bag of words has no weights
+        logits = self._stack.predict(trainee, dict(self.kept), examples)
+        hint = "look at that row; of a method of your own, at `predict`"
+        require_finite(logits, [example.idx for example in examples], predictor.name, hint)
+        return logits
 
     def encode(self, examples: Sequence[Example]) -> Encoded:
         """Tokens of the examples."""
-        return self._context.encode(list(examples), self._phase)
+        return self._phase.encode(list(examples))
 
     @cached_property
     def demonstration_sets(self) -> list[list[int]]:
         """The drawn sets of demonstrations, each as the tokens behind every row; empty where there are none."""
         from regft_core.data.prompts import demonstrations, drawn_sets
 
-        context, phase = self._context, self._phase
+        phase, prompt = self._phase, self._phase.prompt
         count = max((r.declares.demonstration_sets for r in self._stack.regularisers), default=0)
-        prompt = context.prompt(phase)
         if not count or prompt is None:
             return []
-        words, data = self._plain.label_words.tolist(), context.data(phase)
-        rows = [data.examples[row] for row in run_rows(phase, None, data, context.seed(phase))[0]]
-        demos = demonstrations(rows, context.tokenizer, context.encoder.max_length, prompt, words)
-        return drawn_sets(demos, [int(row.label) for row in rows], len(words), count, context.seed(phase))
+        words, rows = self._plain.label_words.tolist(), [phase.rows.examples[row] for row in phase.drawn()[0]]
+        demos = demonstrations(rows, phase.tokenizer, phase.encoder.max_length, prompt, words)
+        return drawn_sets(demos, [int(row.label) for row in rows], len(words), count, phase.seed)
 
     def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits, means over the sets of demonstrations; raises RunFailed when one is not finite."""
@@ -236,10 +220,10 @@ class FinishedModel:
             return predict(
                 self.model,
                 rows,
-                device=self._context.device,
+                device=self._device,
                 precision=self._phase.training.precision,
-                padding=padding_of(self._context.tokenizer),
-                kind=self._context.task["kind"],
+                padding=padding_of(self.tokenizer),
+                kind=self._task["kind"],
                 on_batch=on_batch,
                 features=self._features,
             )
@@ -252,17 +236,15 @@ class FinishedModel:
 
         if encoded.windows is not None:
             raise Unfit(BY_WINDOWS)
-        context, padding = self._context, padding_of(self._context.tokenizer)
-        for indices in evaluation_batches(encoded, evaluation_tokens(context.device)):
-            batch = collate(encoded, indices, padding, context.task["kind"])
-            yield batch.to(context.device)
+        for indices in evaluation_batches(encoded, evaluation_tokens(self._device)):
+            yield collate(encoded, indices, padding_of(self.tokenizer), self._task["kind"]).to(self._device)
 
     def training_rows(self) -> list[Example]:
         """The rows that fine-tuning trained on, before any of them is set aside.
 
         Raises Unfit where those are another task's or have no labels.
         """
-        data = self._phase.data
-        if data.task not in (None, self._context.job.task) or not data.labels:
+        data = self._phase.declared.data
+        if data.task not in (None, self._run.job.task) or not data.labels:
             raise Unfit("fine-tuning does not train on this task's labels")
-        return self._context.data(self._phase).examples
+        return self._phase.rows.examples

@@ -7,49 +7,58 @@ keys differ, an input was edited meanwhile and nothing is stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regft_core.data.encode import token_memory, vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import InputChanged, RunFailed
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of, load
-from regft_core.runs.context import Context, kept_tokenizer
+from regft_core.runs.context import Context
 from regft_core.runs.environment import set_up
 from regft_core.runs.run_folder import OpenRun, StoredRun
+from regft_core.runs.run_phase import kept_tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: What is stored of a result: its values, named tensors by file, and the content of other files.
+Made = tuple[dict[str, Any], Mapping[str, Mapping[str, "Tensor"]], Mapping[str, str | bytes]]
 
 
 def made_once(
     context: Context,
-    key: str,
     identity: Callable[[Context], Mapping[str, Any]],
     scope: Callable[[], Scope],
     what: str,
-    make: Callable[[OpenRun, dict[str, Any]], StoredRun],
+    make: Callable[[OpenRun, Mapping[str, Any]], Made],
     *,
+    key: str | None = None,
     serves: Callable[[StoredRun], bool] = lambda _: True,
 ) -> StoredRun:
-    """Return the run with this key from the store; else ``make`` makes and commits it.
+    """Return a result from the store; else ``make`` makes it. Beside its values are status, error and environment.
 
     Args:
-        identity: of the run, as a context sees its inputs; ``scope``: the code that makes it; ``what`` names it in
+        identity: of the result, as a context sees its inputs; ``scope``: the code that makes it; ``what`` names it in
             messages.
-        make: hears the environment as torch has it now.
+        make: hears the environment as torch has it now; where it raises RunFailed, that is the result.
+        key: under which it is asked for; by default that of what is here.
         serves: whether a finished run has what is asked of it.
 
     Raises:
-        InputChanged: the run has another key now, an input was edited or packages were installed meanwhile, or this
+        InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
             process has loaded other code.
     """
+    settled = identity(context) if key is None else None
+    key = key or sha256_json(settled)
     stored = context.store.get(key)
     if stored is not None and serves(stored):
         return stored
-    settled = identity(context)
+    settled, of_run = settled or identity(context), f"{what} of {context.job.name}"
     if sha256_json(settled) != key:  # else what the store has under the present key would pass for it
         raise InputChanged(
             "out-of-date",
-            f"the encoder, configuration, code, data or packages of {what} of {context.job.name} "
-            "are no longer those it was trained with",
+            f"the encoder, configuration, code, data or packages of {of_run} are no longer those it was trained with",
         )
     files = _files(context, scope())
     load(scope())
@@ -60,26 +69,27 @@ def made_once(
         if edited or changed:
             rows = [str(context.rows_file), f"below {context.dataset.parent}"]  # what else decides is prepared
             parts = f"{listing(edited or ['encoder'])} ({listing(changed or rows)})"
-            raise InputChanged(
-                "input-changed", f"{parts} of {what} of {context.job.name} changed while it was computed"
-            )
+            raise InputChanged("input-changed", f"{parts} of {of_run} changed while it was computed")
         load(scope())
 
     here = set_up(context.device, context.params.execution)
     try:
         with context.store.open(key, settled, guard=unchanged, environment=here) as working:
-            finished = working.finished
-            return finished if finished is not None and serves(finished) else make(working, here)
+            if working.finished is not None and serves(working.finished):
+                return working.finished
+            try:
+                values, tensors, others = make(working, here)
+            except RunFailed as error:
+                values, tensors, others = {"status": "failed", "error": str(error)}, {}, {}
+            result = {"status": "ok", "error": None, "environment": here, **values}
+            same = here["deterministic"] or result["status"] != "ok"
+            return working.commit(result, tensors, others, require_same_tensors=same)
     except BaseException:
-        _forget_what_was_read()
+        # What this process keeps by hashes of encoders: one may have been replaced as it was read.
+        kept_tokenizer.cache_clear()
+        token_memory.cache_clear()
+        vector_memory().clear()
         raise
-
-
-def _forget_what_was_read() -> None:
-    """Forget what this process keeps by hashes of encoders: one may have been replaced as it was read."""
-    kept_tokenizer.cache_clear()
-    token_memory.cache_clear()
-    vector_memory().clear()
 
 
 def _files(context: Context, scope: Scope) -> dict[str, str]:
@@ -87,31 +97,10 @@ def _files(context: Context, scope: Scope) -> dict[str, str]:
 
     Weights may be read from their file whenever they are first used, also where the key has them by another run.
     """
-    encoders = {str(source.path / name): sha256 for source in context.sources for name, sha256 in source.files}
+    sources = {phase.source for phase in context.phases}
+    encoders = {str(source.path / name): sha256 for source in sources for name, sha256 in source.files}
     return code_of(scope).files | encoders
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-
-
-def scored_once(
-    context: Context,
-    identity: Callable[[Context], Mapping[str, Any]],
-    scope: Scope,
-    what: str,
-    compute: Callable[[Mapping[str, Any]], tuple[dict[str, Any], dict[str, str | bytes]]],
-) -> StoredRun:
-    """Return what reads a finished run from the store; else ``compute`` gives its result and files, or fails.
-
-    Raises as ``made_once``.
-    """
-
-    def make(working: OpenRun, here: dict[str, Any]) -> StoredRun:
-        try:
-            result, files = compute(here)
-        except RunFailed as error:
-            result, files = {"status": "failed", "error": str(error)}, {}
-        return working.commit(result, {}, files)
-
-    return made_once(context, sha256_json(identity(context)), identity, lambda: scope, what, make)

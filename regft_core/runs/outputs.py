@@ -14,9 +14,9 @@ from regft_core.disk.files import atomic_directory, fill_in
 from regft_core.errors import StoreError
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, versions
+from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
-from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
 from regft_core.settings.run_config import run_config
@@ -54,19 +54,20 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "repeat": phase.repeat and phase.repeat.model_dump(mode="json"),
             "data": phase.data.model_dump(mode="json"),
             "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
-            "training": context.phase(phase.name).training.model_dump(mode="json"),
-            **({"model": _model(context, phase)} if phase.own_encoder else {}),
+            "training": of_run.training.model_dump(mode="json"),
+            **({"model": _model(of_run)} if phase.own_encoder else {}),
         }
-        for phase in context.method.phases
+        for of_run in context.phases
+        for phase in [of_run.declared]
     }
     return {
         "phases": list(phases),
         "trains_encoder": trains_encoder(context),
         "reads_encoder": reads_encoder(context),
         "reads_text": reads_text(context),
-        "encoder": facts(context.source.config()),
+        "encoder": facts(context.last.source.config()),
         "settings": {
-            "model": _model(context, context.method.finetune),
+            "model": _model(context.last),
             "phases": phases,
             "subsample": context.params.subsample.model_dump(mode="json"),
             "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
@@ -74,8 +75,8 @@ def manifest_head(context: Context) -> dict[str, Any]:
     }
 
 
-def _model(context: Context, phase: Phase) -> dict[str, Any]:
-    source, encoder = context.source_of(phase), context.encoder_of(phase).model_dump(mode="json")
+def _model(phase: RunPhase) -> dict[str, Any]:
+    encoder, source = phase.encoder.model_dump(mode="json"), phase.source
     return {**encoder, "revision": source.revision, "sha256": source.content_sha256}
 
 
@@ -126,22 +127,21 @@ def trains_encoder(context: Context) -> bool:
     LoRA, prefix and prompt tuning freeze the encoder's own tensors and train what they put into it.
     """
 
-    def frozen(phase: Phase) -> bool:
-        freezing = [entry.declares for entry in context.acting(phase) if entry.declares.freezes_encoder]
+    def frozen(phase: RunPhase) -> bool:
+        freezing = [entry.declares for entry in phase.acting if entry.declares.freezes_encoder]
         return bool(freezing) and not any("structure" in declares.edits for declares in freezing)
 
-    phases = context.method.phases
-    return any(context.phase(phase.name).training.epochs > 0 and not frozen(phase) for phase in phases)
+    return any(phase.training.epochs > 0 and not frozen(phase) for phase in context.phases)
 
 
 def reads_encoder(context: Context) -> bool:
     """Whether the answers depend on the encoder, as the methods of the last phase declare."""
-    return all(entry.declares.reads == "encoder" for entry in context.acting(context.phase("finetune")))
+    return all(entry.declares.reads == "encoder" for entry in context.last.acting)
 
 
 def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
-    return all(entry.declares.reads != "nothing" for entry in context.acting(context.phase("finetune")))
+    return all(entry.declares.reads != "nothing" for entry in context.last.acting)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.catalogue import MERGES
@@ -13,18 +12,16 @@ from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
-from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import earlier_answers, load_whole, without_encoder
 from regft_core.runs.environment import other_environments
 from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores, validation_score
-from regft_core.runs.keys import family
-from regft_core.runs.made_once import made_once
-from regft_core.runs.rows import member_label, member_streams, run_rows
+from regft_core.runs.keys import family, scope_of_phase
+from regft_core.runs.made_once import Made, made_once
+from regft_core.runs.rows import member_label, member_streams
 from regft_core.runs.run_folder import StoredRun
-from regft_core.schema.method import FINETUNE, Phase
+from regft_core.runs.run_phase import RunPhase
+from regft_core.schema.method import FINETUNE
 from regft_core.settings.provenance import place_in
-
-log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,114 +43,100 @@ Need = Literal["result", "state", "weights"]
 WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 
 
-def produce(context: Context, phase: Phase, need: Need = "result", member: int | None = None) -> StoredRun:
+def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -> StoredRun:
     """Return the result of ``phase``, or of one member of it, from the store; trained first where that lacks it.
 
     What was pruned or damaged since it was trained must come out the same.
     """
-    keys, merged = context.keys, phase.repeat is not None and member is None
+    merges = phase.declared.repeat is not None and member is None
 
-    def make(working: OpenRun, here: dict[str, Any]) -> StoredRun:
+    def make(working: OpenRun, here: Mapping[str, Any]) -> Made:
         # Weights are stored where somebody wants them, or the run had them before it was pruned.
         before = working.finished is not None and "weights" in working.finished.tensor_names
-        weights = need == "weights" or keys.weights_wanted(phase) or before
-        record: dict[str, Any] = {"phase": phase.run_name, "status": "ok", "error": None}
-        tensors: Tensors = {}
-        try:
-            made = (
-                _merged(context, phase, here, weights) if merged else _trained(context, phase, member, working, weights)
-            )
-            record, tensors = record | made[0], made[1]
-        except RunFailed as error:
-            record |= {"status": "failed", "error": str(error)}
-        record["environment"] = here
-        tensors, files = without_encoder(context, phase, tensors)
-        same = here["deterministic"] or record["status"] != "ok"
-        return working.commit(record, tensors, files, require_same_tensors=same)
+        weights = need == "weights" or phase.weights_wanted or before
+        made = _merged(phase, here, weights) if merges else _trained(phase, member, working, weights)
+        return made[0], *without_encoder(phase, made[1])
+
+    def serves(stored: StoredRun) -> bool:
+        if need == "result" or stored.result["status"] != "ok":
+            return True  # a failed one has nothing to give
+        if need == "weights":
+            return stored.has_weights and "weights" in stored.tensor_names
+        return stored.has_weights or not stored.tensor_names
 
     return made_once(
-        context,
-        keys.of(phase.name, member),
-        lambda now: now.keys.identity(phase.name, member),
-        lambda: keys.merge_scope(phase) if merged else keys.training_scope(phase),
-        f"phase '{member_label(phase.run_name, member)}'",
+        phase.run,
+        lambda now: now.phase(phase.name).identity(member),
+        lambda: scope_of_phase(phase, member),
+        f"phase '{_label(phase, member)}'",
         make,
-        serves=partial(_serves, need=need),
+        key=phase.key(member),
+        serves=serves,
     )
 
 
-def _serves(stored: StoredRun, need: Need) -> bool:
-    """Whether a finished run has all that is asked of it; a failed one has nothing to give."""
-    if need == "result" or stored.result["status"] != "ok":
-        return True
-    if need == "weights":
-        return stored.has_weights and "weights" in stored.tensor_names
-    return stored.has_weights or not stored.tensor_names
+def _label(phase: RunPhase, member: int | None) -> str:
+    return member_label(phase.declared.run_name, member)
 
 
-def _trained(
-    context: Context, phase: Phase, member: int | None, working: OpenRun, weights: bool
-) -> tuple[dict[str, Any], Tensors]:
+def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
     """Return the record, and what is stored with it; raises ModelError with file and line of a setting at fault."""
     from regft_core.runs.training_run import outcome_tensors, train
 
-    free_memory(context.device)  # of phases, members and trials before, which would count in this one's peak
-    inputs = phase_inputs(context, phase, member)
-    if reason := context.keys.dropped_head(phase):
-        log.info("%s: phase '%s' draws a new head, for %s", context.job.name, phase.name, reason)
-    chooses = phase.training.checkpoint != "last"
+    run, training = phase.run, phase.training
+    free_memory(run.device)  # of phases, members and trials before, which would count in this one's peak
+    inputs, label = phase_inputs(phase, member), _label(phase, member)
     try:
         done = train(
             inputs,
-            judge=_judge(context, phase, context.judging_rows(phase, member)) if chooses else None,
-            watch=_judge(context, phase, context.dev_rows) if phase.training.epoch_scores else None,
+            judge=_judge(phase, phase.judging(member)) if training.checkpoint != "last" else None,
+            watch=_judge(phase, run.dev_rows) if training.epoch_scores else None,
             checkpointer=working,
-            checkpoint_seconds=context.params.execution.checkpoint_seconds,
-            progress=ProgressWriter(context.job.progress, context.job.name, member_label(phase.name, member)),
+            checkpoint_seconds=run.params.execution.checkpoint_seconds,
+            progress=ProgressWriter(run.job.progress, run.job.name, member_label(phase.name, member)),
         )
     except ModelError as error:
-        place = place_in(context.project, context.job.method, phase, error.text)
+        place = place_in(run.project, run.job.method, phase.settled, error.text)
         if place is None:
             raise
         raise ModelError(error.code, f"{place}: {error.text}") from error
-    tensors, label = outcome_tensors(inputs, done, weights=weights), member_label(phase.run_name, member)
-    record = phase_record(label, done) | ({"new_head": reason} if reason else {})
-    return record | epoch_scores(label, done, phase.training.checkpoint, context.task["primary"]), tensors
+    tensors = outcome_tensors(inputs, done, weights=weights)
+    record = phase_record(label, done) | ({"new_head": phase.dropped_head} if phase.dropped_head else {})
+    return record | epoch_scores(label, done, training.checkpoint, run.task["primary"]), tensors
 
 
-def _merged(context: Context, phase: Phase, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
+def _merged(phase: RunPhase, here: Mapping[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
     """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
-    assert phase.repeat is not None
-    rule_name, scores = phase.repeat.merge, phase.repeat.scores
-    need: Need = "weights" if weights or scores else "state"
+    repeat = phase.declared.repeat
+    assert repeat is not None
     results: list[dict[str, Any]] = []
-    for member in range(phase.repeat.times):
-        results.append(produce(context, phase, member=member).result)
+    for member in range(repeat.times):
+        results.append(produce(phase, member=member).result)
         if results[-1]["status"] != "ok":
             break
     record = merged_record(results)
-    record["marks"] += other_environments(here, results)
+    record["marks"] += other_environments(here, ((phase.declared.run_name, result) for result in results))
     if results[-1]["status"] != "ok":
-        failed = f"{member_label(phase.run_name, len(results) - 1)}: {results[-1]['error']}"
+        failed = f"{_label(phase, len(results) - 1)}: {results[-1]['error']}"
         return record | {"status": "failed", "error": failed}, {}
-    tensors = [_read(context, phase, need, member)[1] for member in range(phase.repeat.times)]
-    inputs = cache(partial(phase_inputs, context, phase, 0))
+    need: Need = "weights" if weights or repeat.scores else "state"
+    tensors = [_read(phase, need, member)[1] for member in range(repeat.times)]
+    inputs = cache(lambda: phase_inputs(phase, 0))
 
     def score(member: Outcome) -> float:
-        if not scores:  # its key has no metric
-            raise RunFailed("scores-undeclared", f"{MERGES.path(rule_name)} asks for scores; add SCORES = True to it")
-        return validation_score(inputs(), member, context.data(phase).task)
+        if not repeat.scores:  # its key has no metric
+            where = MERGES.path(repeat.merge)
+            raise RunFailed("scores-undeclared", f"{where} asks for scores; add SCORES = True to it")
+        return validation_score(inputs(), member, phase.rows.task)
 
     try:
-        merged, choice = MERGES.load(rule_name).merge(tensors, score)
+        merged, choice = MERGES.load(repeat.merge).merge(tensors, score)
     except RunFailed as error:
         return record | {"status": "failed", "error": f"merging: {error}"}, {}
     return record | ({"soup": choice} if choice else {}), merged
 
 
-def _read(
-    context: Context, phase: Phase, need: Need, member: int | None = None
-) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+def _read(phase: RunPhase, need: Need, member: int | None = None) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
     """Return a run of a phase with its tensors, the weights only where ``need`` says so; what is damaged is made again.
 
     The tensors are whole, also those that are stored with the encoder alone; a failed run has none.
@@ -162,39 +145,39 @@ def _read(
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         names = stored.tensor_names if stored.result["status"] == "ok" else []
         wanted = (name for name in names if need == "weights" or name != "weights")
-        return stored, {name: load_whole(context, phase, stored, name) for name in wanted}
+        return stored, {name: load_whole(phase, stored, name) for name in wanted}
 
-    return context.store.read_intact(lambda: produce(context, phase, need, member), load)
+    return phase.run.store.read_intact(lambda: produce(phase, need, member), load)
 
 
-def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+def _earlier(phase: RunPhase, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
     """Return an earlier phase and its tensors as far as they are needed; raises RunFailed when that phase failed."""
-    phase = context.phase(name)
-    stored, tensors = _read(context, phase, need)
+    stored, tensors = _read(phase, need)
     if stored.result["status"] != "ok":
         raise RunFailed(
             "phase-failed",
-            f"phase '{name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
+            f"phase '{phase.name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
         )
     return stored, tensors
 
 
-def handed(context: Context, phase: Phase) -> dict[str, Handed]:
+def _handed(phase: RunPhase) -> dict[str, Handed]:
     """Return what the regularisers of ``phase`` take of the earlier phases that they name, by phase."""
     by_phase = {}
-    for name, what in context.keys.needs(phase).items():
-        earlier, tensors = _earlier(context, name, "state" if what == {"state"} else "weights")
-        given = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
+    for name, what in phase.needs.items():
+        earlier = phase.run.phase(name)
+        stored, tensors = _earlier(earlier, "state" if what == {"state"} else "weights")
+        given = Handed(stored.key, tensors.get("state", {}), tensors.get("weights", {}))
         if what & {"answers", "hidden"}:
-            given = earlier_answers(context, context.phase(name), given, phase, hidden="hidden" in what)
-        by_phase[phase.there(name)] = given
+            given = earlier_answers(earlier, given, phase, hidden="hidden" in what)
+        by_phase[phase.declared.there(name)] = given
     return by_phase
 
 
 # --------------------------------------------------------------------------- inputs of a training
 
 
-def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInputs:
+def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
     """Rows, start and handed state of a phase as plain values; all of them are in its key.
 
     Raises RunFailed when a phase before it failed.
@@ -203,49 +186,47 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     from regft_core.evaluate.evaluated import positive_index
     from regft_core.runs.training_run import PhaseInputs
 
-    data, encoder, source = context.data(phase), context.encoder_of(phase), context.source_of(phase)
-    decided, labels = context.keys.decision_metric(phase), list(data.labels or ())
-    train_rows, validation_rows, _ = run_rows(phase, member, data, context.seed(phase))
-    texts = context.unlabelled(phase)
+    rows, execution, decided = phase.rows, phase.run.params.execution, phase.decision_metric
+    labels, texts, (train_rows, validation_rows, _) = list(rows.labels or ()), phase.unlabelled, phase.drawn(member)
     return PhaseInputs(
-        phase=replace(phase, name=phase.run_name),
-        entries=context.entries(phase),
-        seed=context.seed(phase),
-        streams=member_streams(phase, member),
-        source=source,
-        tokenizer=context.tokenizer_of(phase),
-        encoded=context.encode(data.examples, phase),
-        unlabelled=None if texts is None else context.encode(texts.examples, phase),
+        phase=replace(phase.settled, name=phase.declared.run_name),
+        entries=phase.entries,
+        seed=phase.seed,
+        streams=member_streams(phase.declared, member),
+        source=phase.source,
+        tokenizer=phase.tokenizer,
+        encoded=phase.encode(rows.examples),
+        unlabelled=None if texts is None else phase.encode(texts.examples),
         train_rows=train_rows,
         validation_rows=validation_rows,
-        kind=data.kind,
-        labels=data.labels,
-        keyword_segment=data.task.get("keyword_segment"),
-        device=context.device,
-        pooling=encoder.pooling,
-        deterministic=context.params.execution.deterministic,
-        tf32=context.params.execution.tf32,
-        cuda_graphs=context.params.execution.cuda_graphs and family(source).name not in WAITING_FAMILIES,
-        start=None if phase.start == "checkpoint" else _earlier(context, phase.start, "weights")[1]["weights"],
-        start_head=context.keys.start_head(phase),
-        handed=handed(context, phase),
-        final=phase.run_name == FINETUNE,
+        kind=rows.kind,
+        labels=rows.labels,
+        keyword_segment=rows.task.get("keyword_segment"),
+        device=phase.run.device,
+        pooling=phase.encoder.pooling,
+        deterministic=execution.deterministic,
+        tf32=execution.tf32,
+        cuda_graphs=execution.cuda_graphs and family(phase.source).name not in WAITING_FAMILIES,
+        start=None if phase.before is None else _earlier(phase.before, "weights")[1]["weights"],
+        start_head=phase.start_head,
+        handed=_handed(phase),
+        final=phase.declared.run_name == FINETUNE,
         metric=decided.get("primary"),
         positive=positive_index(labels, decided["positive_label"], list(range(len(labels)))) if decided else None,
-        examples=data.examples,
-        groups=data.groups,
-        max_length=encoder.max_length,
-        reading=Reading.of(encoder),
-        value_range=data.value_range,
-        prompt=context.prompt(phase),
-        features=context.features(phase) if context.keys.fits_to_checkpoint(phase) else None,
+        examples=rows.examples,
+        groups=rows.groups,
+        max_length=phase.encoder.max_length,
+        reading=Reading.of(phase.encoder),
+        value_range=rows.value_range,
+        prompt=phase.prompt,
+        features=phase.features() if phase.fits_to_checkpoint else None,
     )
 
 
-def _judge(context: Context, phase: Phase, examples: list[Example]) -> Judge:
+def _judge(phase: RunPhase, examples: list[Example]) -> Judge:
     from regft_core.runs.epoch_scores import judge
 
-    return judge(context.encode(examples, phase), examples, context.task, context.tokenizer_of(phase), context.device)
+    return judge(phase.encode(examples), examples, phase.run.task, phase.tokenizer, phase.run.device)
 
 
 # ---------------------------------------------------------------------------- the record of a phase

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.data.examples import UNLABELLED, Example, divide, hold_out, read_jsonl, text_key, to_jsonl
-from regft_core.data.splits import rows_file
-from regft_core.data.subsample import draw
+from regft_core.data.examples import Example, divide, hold_out, read_jsonl, text_key, to_jsonl
+from regft_core.data.subsample import Size, draw
 from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.disk.paths import file_state, settled
 from regft_core.disk.reading import read_json
@@ -24,20 +23,28 @@ from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
-from regft_core.schema.methods import DataConfig
 from regft_core.schema.params import TuningConfig
 from regft_core.schema.training import TrainingConfig
 
 
 class Summary(NamedTuple):
-    """Hash of some rows, how many there are, and whether they are pairs."""
+    """Hash of what a run can see of some rows, how many there are, and whether they are pairs."""
 
     sha256: str
     length: int
     pairs: bool
 
 
-#: ``PhaseData.source`` -> what is known of those rows.
+class Draw(NamedTuple):
+    """How rows of a task are drawn (``data.subsample.draw``)."""
+
+    size: Size
+    seed: int
+    task: str
+    stratified: bool
+
+
+#: Rows, with the states of their files -> what a key needs of them: a plan asks for those of a cell once a method.
 _summaries: dict[tuple[Any, ...], Summary] = {}
 
 
@@ -46,24 +53,34 @@ GROUPS = "groups.json"
 
 
 @dataclass(frozen=True)
-class PhaseData:
-    """Rows of one phase of one run.
+class PhaseRows:
+    """Rows of one phase of one run, read when they are first asked for.
 
     Attributes:
         task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
-        labelled: whether the labels are the task's; ``taught``: whether the head answers the task all the same, as an
-            earlier phase does.
-        read: reads the rows.
-        source: what tells the rows from others, the state of their file included: what a key needs of rows that were
-            seen before is known without reading them.
+        files: where they are, one file after the other.
+        draw: which of them; None for all.
+        labelled: whether the labels are the task's, else all are 0; ``taught``: whether the head answers the task all
+            the same, as an earlier phase does.
+        judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
+            its rows, the other task has all of them.
+        held_out: identifiers of rows that are left out with all others of their groups.
     """
 
     task: dict[str, Any]
-    labelled: bool
-    read: Callable[[], list[Example]]
-    source: tuple[Any, ...]
     dataset: Path
+    files: tuple[Path, ...]
+    draw: Draw | None = None
+    labelled: bool = True
     taught: bool = False
+    judging: Path | None = None
+    held_out: tuple[str, ...] = ()
+
+    @cached_property
+    def _source(self) -> tuple[Any, ...]:
+        """What tells the rows from others, the states of their files before any is read."""
+        paths = (*self.files, self.dataset / GROUPS, *([self.judging] if self.judging else []))
+        return tuple(file_state(str(path)) for path in paths), self.draw, self.labelled, self.held_out
 
     @cached_property
     def groups(self) -> list[str] | None:
@@ -73,30 +90,38 @@ class PhaseData:
 
     @property
     def examples(self) -> list[Example]:
-        """The rows; without labels every label is 0."""
-        return self._opened[0]
+        """The rows; without labels every label is 0. Raises DataError where there are fewer than asked for."""
+        return self._read[0]
 
-    @cached_property
+    @property
     def summary(self) -> Summary:
-        """Hash and number of the rows, for a key."""
-        summary = _summaries.get(self.source) or self._opened[1]
-        if settled(self.source[0]):
-            _summaries[self.source] = summary
-        return summary
+        """What a key needs of the rows; of rows that were seen before it is known without reading them."""
+        return _summaries.get(self._source) or self._read[1]
 
     @cached_property
-    def _opened(self) -> tuple[list[Example], Summary]:
-        """The rows as they were read, once, and what a key needs of these."""
-        rows = self.read()
+    def _read(self) -> tuple[list[Example], Summary]:
+        """The rows, and what a key needs of these."""
+        source = self._source
+        rows = [row for file in self.files for row in read_jsonl(file)]
+        if self.draw is not None:
+            size, seed, task, stratified = self.draw
+            labels = [row.label for row in rows]
+            drawn = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=self.task["kind"])
+            rows = [rows[index] for index in drawn]
+        if self.judging is not None:
+            texts = {text_key(row) for row in read_jsonl(self.judging)}
+            rows = [row for row in rows if text_key(row) not in texts]
+        if self.held_out:
+            group_of = _groups(self.dataset) or {}
+            hidden = {group_of.get(idx, idx) for idx in self.held_out}
+            rows = [row for row in rows if group_of.get(row.idx, row.idx) not in hidden]
         if not self.labelled:
             rows = [Example(row.idx, row.text, row.text_pair, 0) for row in rows]
         text = to_jsonl(rows) if self.labelled else canonical_json([[row.text, row.text_pair] for row in rows])
-        return rows, Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
-
-    @property
-    def sha256(self) -> str:
-        """Hash of what a run can see of the rows: their texts and, where it learns them, their labels."""
-        return self.summary.sha256
+        summary = Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
+        if all(map(settled, source[0])):
+            _summaries[source] = summary
+        return rows, summary
 
     @property
     def kind(self) -> str:
@@ -115,82 +140,17 @@ class PhaseData:
         return self.task["labels"] if self.labelled or self.task["labels"] else ["0", "1"]
 
 
-def read_phase_data(
-    data: DataConfig,
-    dataset: Path,
-    described: dict[str, Any],
-    subsample: Path,
-    *,
-    task: str,
-    seed: int,
-    stratified: bool,
-) -> PhaseData:
-    """The rows of a phase: the cell's own subsample, or drawn where that is not what it asks for; read when used.
-
-    Args:
-        dataset: folder with the rows of the task that the phase trains on; where it reads no labels and not the
-            cell's rows, the texts of the task's split ``unlabelled`` are among them.
-        described: its ``task.json``, with folds as ``splits.of_seed`` describes it: then no row of the cell's own task
-            is read that the cell's seed is evaluated on.
-        subsample: file with the rows of the cell, used when ``data`` says nothing else.
-        task: name of the phase's task, which names its random draw.
-
-    Raises:
-        DataError: a file of an earlier stage is missing; when they are read, there are fewer rows than asked for.
-    """
-    is_drawn = data.task is None and data.size is None
-    rows = subsample if is_drawn else dataset / rows_file(described, "train")
-    if not rows.is_file():
-        code = "rows-missing" if is_drawn else "not-prepared"
-        raise DataError(code, f"{rows} is missing; run `dvc repro`, whose stage subsample writes it")
-    state, more = file_state(str(rows)), dataset / UNLABELLED
-    if is_drawn:
-        return PhaseData(described, data.labels, partial(read_jsonl, rows), (state, data.labels), dataset)
-    size, further = data.size if data.size is not None else "full", not data.labels and more.is_file()
-
-    def drawn() -> list[Example]:
-        every = read_jsonl(rows) + (read_jsonl(more) if further else [])
-        labels, kind = [row.label for row in every], described["kind"]
-        chosen = draw(labels, size, seed=seed, task=task, stratified=stratified and data.labels, kind=kind)
-        return [every[index] for index in chosen]
-
-    source = (state, data.labels, size, seed, task, stratified, file_state(str(more)) if further else None)
-    return PhaseData(described, data.labels, drawn, source, dataset)
+def _groups(dataset: Path) -> dict[str, str] | None:
+    """Training row -> its group, in a prepared task with groups."""
+    path = dataset / GROUPS
+    return read_json(path).get("train") if path.is_file() else None
 
 
 def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
     """The groups of training rows of the prepared task in ``dataset``; None for a task without groups."""
-    path = dataset / GROUPS
-    group_of = read_json(path).get("train") if path.is_file() else None
+    group_of = _groups(dataset)
     # A text without label is a group of its own.
     return None if group_of is None else [group_of.get(row.idx, row.idx) for row in rows]
-
-
-def without_texts(data: PhaseData, judging: Path) -> PhaseData:
-    """Another task's rows without the texts that the run is evaluated on.
-
-    Two tasks may label one file; where a development set is drawn from its rows, the other task has all of them.
-    """
-
-    def read() -> list[Example]:
-        hidden = {text_key(row) for row in read_jsonl(judging)}
-        return [row for row in data.read() if text_key(row) not in hidden]
-
-    return replace(data, read=read, source=(*data.source, "without", file_state(str(judging))))
-
-
-def without_units(data: PhaseData, held_out: Sequence[Example], drawn: tuple[Any, ...]) -> PhaseData:
-    """The rows without those that are held out, nor others of their groups; ``drawn`` tells this draw from others."""
-
-    def read() -> list[Example]:
-        rows, hidden = data.read(), {row.idx for row in held_out}
-        groups, theirs = groups_of(data.dataset, rows), set(groups_of(data.dataset, held_out) or ())
-        if groups is None:
-            return [row for row in rows if row.idx not in hidden]
-        return [row for row, group in zip(rows, groups, strict=True) if group not in theirs]
-
-    state = file_state(str(data.dataset / GROUPS))
-    return replace(data, read=read, source=(*data.source, *drawn, state))
 
 
 def with_more_rows(
@@ -236,6 +196,7 @@ def split_rows(
     """
     if share == 1.0:
         return list(range(count)), []
+    stream, cut = random.Random(derive(seed, "split", phase, index)), int(share * count)
     if groups is not None:
         if len(set(groups)) < 2:
             raise DataError(
@@ -243,16 +204,15 @@ def split_rows(
                 f"phase '{phase}': all {count} training rows are of one group, which is never split, so none can be "
                 "set aside\n    -> take more rows, or name a finer column under columns.group",
             )
-        aside = hold_out(groups, count - int(share * count), random.Random(derive(seed, "split", phase, index)))
+        aside = hold_out(groups, count - cut, stream)
         return sorted(set(range(count)) - set(aside)), aside
-    order = list(range(count))
-    random.Random(derive(seed, "split", phase, index)).shuffle(order)
-    cut = int(share * count)
     if cut == 0:
         raise DataError(
             "no-rows-left",
             f"phase '{phase}': {setting} leaves none of {count} rows to train on\n    -> change it, or take more rows",
         )
+    order = list(range(count))
+    stream.shuffle(order)
     return sorted(order[:cut]), sorted(order[cut:])
 
 
@@ -261,22 +221,17 @@ def member_label(phase: str, member: int | None) -> str:
     return phase if member is None else f"{phase}-{member}"
 
 
-def member_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int]]:
-    """Training and validation rows (numbers) of a phase, or of one member of it; ``data``: the rows of the phase."""
-    varies = phase.repeat is not None and "split" in phase.repeat.vary
-    number = (member or 0) if varies else 0
-    return split_rows(data.summary.length, phase.data.split, seed, phase.run_name, number, data.groups)
-
-
-def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Rows to train on, those set aside for the method (``data.split``), and those that choose the epoch.
+def run_rows(phase: Phase, member: int | None, rows: PhaseRows, seed: int) -> tuple[list[int], list[int], list[int]]:
+    """Numbers of the rows to train on, of those set aside for the method (``data.split``), and for choosing the epoch.
 
     Raises DataError where ``training.checkpoint_share`` leaves none to train on.
     """
-    train, validation = member_rows(phase, member, data, seed)
+    varies = phase.repeat is not None and "split" in phase.repeat.vary
+    number = (member or 0) if varies else 0
+    train, validation = split_rows(rows.summary.length, phase.data.split, seed, phase.run_name, number, rows.groups)
     if phase.training.checkpoint != "best_on_split":
         return train, validation, []
-    groups = None if data.groups is None else [data.groups[row] for row in train]
+    groups = None if rows.groups is None else [rows.groups[row] for row in train]
     share, draw_name = 1.0 - phase.training.checkpoint_share, f"{phase.run_name}/checkpoint"
     training, judging = split_rows(len(train), share, seed, draw_name, 0, groups, "training.checkpoint_share")
     return [train[index] for index in training], validation, [train[index] for index in judging]

@@ -9,53 +9,53 @@ from regft_core.hooks import compose
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.phase import merged_record, produce
-from regft_core.runs.rows import run_rows
-from regft_core.schema.method import FINETUNE, Phase, epoch_steps
+from regft_core.runs.run_phase import RunPhase
+from regft_core.schema.method import epoch_steps
 from regft_core.settings.cost import sized_cost
 
+Record = dict[str, Any]
 
-def search(context: Context) -> dict[str, Any]:
+
+def search(context: Context) -> Record:
     """Produce the phases of one run before fine-tuning; returns their keys and their merged record.
 
     A phase whose loss became NaN gives ``status: failed``, and the phases after it are not run.
     """
-    done: dict[str, dict[str, Any]] = {}
-    failed = None
-    for phase in (context.phase(earlier.name) for earlier in context.method.earlier):
-        result = done[phase.name] = _named(produce(context, phase).result, phase)
+    done: dict[str, Record] = {}
+    status: Record = {"status": "ok", "error": None}
+    for phase in context.phases[:-1]:
+        result = done[phase.name] = _named(produce(phase).result, phase)
         if result["status"] != "ok":
-            failed = f"phase '{phase.name}' failed: {result['error']}"
+            status = {"status": "failed", "error": f"phase '{phase.name}' failed: {result['error']}"}
             break
     results = list(done.values())
-    environment = results[-1]["environment"] if results else None
-    merged = merged_record(results)
-    merged["marks"] += other_environments(environment, results)
+    environment, merged = results[-1]["environment"] if results else None, merged_record(results)
+    merged["marks"] += other_environments(environment, done.items())
     soups = {phase: result["soup"] for phase, result in done.items() if "soup" in result}
     return {
         "size": context.job.size,
         "seed": context.job.seed,
-        "phases": {phase: context.keys.of(phase) for phase in done},
+        "phases": {phase: context.key(phase) for phase in done},
         "phase_steps": {phase: result.get("steps", 0) for phase, result in done.items()},
         "environment": environment,
         **({"soups": soups} if soups else {}),
         **merged,
-        "status": "failed" if failed else "ok",
-        "error": failed,
+        **status,
     }
 
 
-def _named(result: dict[str, Any], phase: Phase) -> dict[str, Any]:
+def _named(result: Record, phase: RunPhase) -> Record:
     """Return the result of a phase with its name here in the place of that in the method that it is taken from."""
-    if phase.lent is None:
+    lent, parts = phase.declared.run_name, {name: result.get(name, []) for name in ("curve", "diagnostics")}
+    if lent == phase.name or result["status"] != "ok":
         return result
+    scores = result.get("epoch_scores")
 
     def named(rows: Any) -> Any:
-        return [[label.replace(phase.run_name, phase.name, 1), *values] for label, *values in rows]
+        return [[label.replace(lent, phase.name, 1), *values] for label, *values in rows]
 
-    rows: dict[str, Any] = {name: named(result[name]) for name in ("curve", "diagnostics") if name in result}
-    if "epoch_scores" in result:
-        rows["epoch_scores"] = {**result["epoch_scores"], "scores": named(result["epoch_scores"]["scores"])}
-    return {**result, "phase": phase.name, **rows}
+    renamed = {name: named(rows) for name, rows in parts.items()}
+    return result | renamed | ({"epoch_scores": scores | {"scores": named(scores["scores"])}} if scores else {})
 
 
 #: The mark of results whose values the development set chose.
@@ -64,7 +64,7 @@ CHOSEN_ON_DEV = "hyper-parameters were chosen on the development set that also j
 BEST_EPOCH = "the weights are those of the best epoch on {}"
 
 
-def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
+def finetune(context: Context, searched: Record) -> Record:
     """Run (or find) the fine-tuning of one run and return its record.
 
     Args:
@@ -73,8 +73,8 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
     The plain weights (weight views folded) are in the run store under the record's ``key``.
     A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
     """
-    phase, before = context.phase(FINETUNE), bool(context.method.earlier)
-    record: dict[str, Any] = {
+    phase, before = context.last, bool(context.method.earlier)
+    record: Record = {
         "size": context.job.size,
         "seed": context.job.seed,
         "phases": searched["phases"],
@@ -82,16 +82,15 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
         "search_cost": searched["cost"] | {"steps": searched["steps"]} if before else None,
         "variant": compose.variants(context.method, context.registry),
         "precision": phase.training.precision,
-        "key": context.keys.of(FINETUNE),
+        "key": phase.key(),
         "curve": [],
         "diagnostics": [],
     }
     if searched["status"] != "ok":
         return record | {"status": "failed", "error": searched["error"], "degraded": [], "environment": None}
-    result = produce(context, phase).result
-    tf32 = bool((result.get("environment") or {}).get("tf32"))
+    result = produce(phase).result
     given = context.method, context.shared, context.task_config, context.project.tasks
-    marks = compose.degradations(context.registry, *given, tf32=tf32)
+    marks = compose.degradations(context.registry, *given, tf32=bool(result["environment"].get("tf32")))
     marks += [*searched.get("marks", []), *result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":
         share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
@@ -117,10 +116,10 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
     """
     project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
     for phase in map(context.phase, steps):
-        rows = len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])
-        cost = sized_cost(project, context.method, task, phase, rows, shared, steps[phase.name])
+        rows = len(phase.drawn()[0])
+        cost = sized_cost(project, context.method, task, phase.settled, rows, shared, steps[phase.name])
         if cost is None:
             return None
         costs.append(cost)
-    rows = context.data(context.phase(FINETUNE)).summary.length
+    rows = context.last.rows.summary.length
     return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))

@@ -20,7 +20,7 @@ from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
-from regft_core.runs.made_once import scored_once
+from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.opened_project import Job
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
@@ -137,16 +137,16 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     if trained["status"] != "ok":
         return record
 
-    def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
+    def score(*_: Any) -> Made:
         from regft_core.evaluate.evaluated import primary_score
 
         model, examples = FinishedModel(context), context.held_out if context.without_dev else context.dev_rows
         labels = [example.label for example in examples]
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
-        return {"status": "ok", "error": None, "score": value}, {}
+        return {"score": value}, {}, {}
 
-    identity = partial(score_identity, key=trained["key"])
-    result = scored_once(context, identity, _score_scope(context), "the score of a trial", score).result
+    identity, scope = partial(score_identity, key=trained["key"]), _score_scope(context)
+    result = made_once(context, identity, lambda: scope, "the score of a trial", score).result
     return record | {name: result.get(name) for name in ("status", "error", "score")}
 
 
@@ -158,13 +158,14 @@ def score_identity(context: Context, key: str) -> Record:
         "run": key,
         "rows": sha256_text(to_jsonl(context.held_out)) if context.without_dev else context.dev_sha256,
         "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
-        "model": context.reading_of(context.method.finetune),
+        "model": context.last.reading,
         "code": code_of(_score_scope(context)).sha256,
     }
 
 
 def _score_scope(context: Context) -> Scope:
-    return scope_of("evaluate", kinds=[context.task["kind"]], metrics=[context.task["primary"]], source=context.source)
+    task = context.task
+    return scope_of("evaluate", (), [task["kind"]], [task["primary"]], context.last.source)
 
 
 def beside(context: Context, method: str) -> Context:

@@ -64,18 +64,18 @@ def model_card(
         answered_by: the regulariser that answers where there is no model to load.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
-    examples, results = context.data(context.phase("finetune")).examples, reported(context)
+    examples, results = context.last.rows.examples, reported(context)
     evaluation = None if judged else _written(Work(context.root).evaluation, cell_of(job))
     evaluated = (
         [run for run in evaluation.runs if run.seed == job.seed] if evaluation else judged.runs if judged else []
     )
-    hub, revision, license = origin(context.source)
+    hub, revision, license = origin(context.last.source)
     scores = list(_scores(results, evaluated, judged))
     return _template().render(
         context=context,
         job=job,
         task=task,
-        encoder=context.encoder,
+        encoder=context.last.encoder,
         columns=context.task_config.columns,
         read=reads_encoder(context),
         hub=hub,
@@ -85,7 +85,7 @@ def model_card(
         record=record,
         judged=judged,
         answered_by=answered_by,
-        code=context.encoder.pooling != "head" or bool(served.instruction) or served.rows_per_example == 2,
+        code=context.last.encoder.pooling != "head" or bool(served.instruction) or served.rows_per_example == 2,
         several=kind.has_labels and not kind.one_label,
         example=_example(context, served),
         rows=len(examples),
@@ -97,7 +97,7 @@ def model_card(
         compared=list(_compared(results)),
         confidence=f"{context.params.report.confidence:.0%}",
         limits=list(dict.fromkeys(_limits(context, [record, *evaluated], served, judged))),
-        training=context.phase("finetune").training.model_dump(mode="json"),
+        training=context.last.training.model_dump(mode="json"),
         machine=describe_environment(record.environment) if record.environment else None,
         versions=versions(),
     )
@@ -122,7 +122,7 @@ def _example(context: Context, served: Served) -> str:
     """Return the argument of a transformers pipeline, as Python."""
     if served.prompt is not None:
         # The tokenizer's own mask stands in the template.
-        template = served.prompt.template.replace("[MASK]", context.tokenizer.mask_token or "[MASK]")
+        template = served.prompt.template.replace("[MASK]", context.last.tokenizer.mask_token or "[MASK]")
         return repr(template.replace("{text}", "a text").replace("{text_pair}", "another text"))
     text = f"{served.instruction}a text"
     if served.text_pair is None:
@@ -211,9 +211,9 @@ def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged:
     if seen := ", ".join(f"{count} rows of {name}" for name, count in counts.items()):
         yield f"Contamination: {seen} have the text of a training row, so scores there count what was seen."
     lengths = _written(Work(context.root).lengths, context.job.task)
-    settings = {"max_length": context.encoder.max_length, **asdict(Reading.of(context.encoder) or Reading())}
+    settings = {"max_length": context.last.encoder.max_length, **asdict(Reading.of(context.last.encoder) or Reading())}
     if lengths and reads_encoder(context) and all(lengths.get(name) == value for name, value in settings.items()):
-        mode = context.encoder.pairs
+        mode = context.last.encoder.pairs
         cut = {name: (rows.get(mode) or rows["jointly"])["cut"] for name, rows in lengths["sets"].items()}
         shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
         windows = f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""

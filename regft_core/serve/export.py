@@ -70,7 +70,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if onnx:
         require_onnx()
     context, record = finished_run(job)
-    entries = context.entries(context.phase("finetune"))
+    entries = context.last.entries
     if keeping := next((e.name for e in phase_entries.active(entries) if implements(e.cls, "rebuild")), None):
         message = f"export: '{keeping}' of {job.method} learned tensors that an ordinary model folder cannot hold"
         hint = "name another method; the predictions of this one are in work/evaluate"
@@ -84,7 +84,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if accuracy is not None or (job.refit and Work(context.root).result_file(cell_of(job)).is_file()):
         judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
     refit = abstain = None
-    data = context.data(context.phase("finetune"))
+    data = context.last.rows
     if judged is not None and job.refit:
         refit = judged.expected(data.summary.length, context.params.report.confidence, reported(context))
     temperature = (refit and refit.temperature) or 1.0
@@ -102,10 +102,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
     def write_model(model: Any, folder: Path, **how: Any) -> Path:
         encoded = trained.encode(examples)
-        batch = collate(encoded, range(len(encoded)), padding_of(context.tokenizer), context.task["kind"])
-        length = context.encoder.max_length
+        batch = collate(encoded, range(len(encoded)), padding_of(context.last.tokenizer), context.task["kind"])
+        length = context.last.encoder.max_length
         inputs = batch.model_inputs()
-        return export_model(model, context.tokenizer, folder, check_batch=inputs, max_length=length, **how)
+        return export_model(model, context.last.tokenizer, folder, check_batch=inputs, max_length=length, **how)
 
     if answering is not None:
         kept = {key.removeprefix(f"{by}."): t for key, t in trained.kept.items() if key.startswith(f"{by}.")}
@@ -145,7 +145,7 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
         raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     values = record.tuned.values if record.tuned else job.values
     context = Context(replace(job, values=values), project=context.project)
-    context.keys.take(record.keys)
+    context.take(record.keys)
     return context, record
 
 
@@ -158,7 +158,7 @@ def _refitted(job: Job, project: Project) -> RunRecord | None:
 def _served(
     context: Context, key: str, trained: FinishedModel, answering: phase_entries.Entry | None, temperature: float
 ) -> Served:
-    columns, source, encoder = context.task_config.columns, context.task_config.source, context.encoder
+    columns, source, encoder = context.task_config.columns, context.task_config.source, context.last.encoder
     decision = trained.decision and trained.decision.at(temperature)
     told = source.told if isinstance(source, FilesSource) else {}
     served = Served(
@@ -179,18 +179,17 @@ def _served(
         options = answering.options.model_dump(mode="json")
         update["answered_by"] = AnsweredBy(regulariser=answering.cls.name, options=options)
     if answering is None or answering.declares.reads == "encoder":
-        separate = context.rows_per_example(context.data(context.phase("finetune")).examples, context.method.finetune)
-        update |= {"max_length": encoder.max_length, "rows_per_example": 2 if separate == 2 else 1}
+        update |= {"max_length": encoder.max_length, "rows_per_example": context.last.rows_per_example}
         update |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
         update["prompt"] = _prompt(context, trained) if answering is None else None
     return served.model_copy(update=update)
 
 
 def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
-    prompt = context.prompt(context.phase("finetune"))
+    prompt = context.last.prompt
     if prompt is None:
         return None
-    words = tuple(context.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
+    words = tuple(context.last.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
     return ServedPrompt(template=prompt.template, tokens=words, demonstrations=trained.demonstration_sets)
 
 

@@ -130,7 +130,7 @@ def test_keys_of_a_cell_are_those_of_its_runs(planned: tuple[Path, dict[str, Any
     root, found = planned
     for method in METHODS:
         for seed in (0, 1):
-            key = Context(job(root, method, seed)).keys.of("finetune")
+            key = Context(job(root, method, seed)).key("finetune")
             assert found["finetune"][f"{method}/{TASK}/{SIZE}"]["runs"][str(seed)] == key
 
 

@@ -91,7 +91,7 @@ MOMENTS: dict[str, tuple[Any, str, int]] = {
     "second commit": (OpenRun, "commit", 2),
     "load of the evaluation": (made_once, "load", 3),
     "evaluation": (logits, "predict", 1),
-    "second analysis": (analyses, "scored_once", 2),
+    "second analysis": (analyses, "made_once", 2),
 }
 #: A phase by the method of the project's own, then a mean of members that nothing of it acts on.
 SOUP: dict[str, Any] = {

@@ -120,7 +120,7 @@ def train(root: Path, method: str, seed: int = 0) -> dict[str, Any]:
 def weights_of(root: Path, key: str) -> dict[str, Any]:
     """The weights of a stored fine-tuning, whole."""
     context = Context(job(root, "vanilla"))
-    return load_whole(context, context.phase("finetune"), stored(root, key), "weights")
+    return load_whole(context.phase("finetune"), stored(root, key), "weights")
 
 
 def stored(root: Path, key: str) -> StoredRun:

@@ -33,7 +33,7 @@ def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
 
     def start(method: str) -> Any:
         context = Context(job(project, method, 1))
-        inputs = phase_inputs(context, context.phase("finetune"), None)
+        inputs = phase_inputs(context.phase("finetune"), None)
         return inputs, training_run.build(inputs)[0].model
 
     (one, model_a), (other, model_b) = start("vanilla"), start("hype_n")

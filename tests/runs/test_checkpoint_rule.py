@@ -11,7 +11,7 @@ from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.errors import ConfigError
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.keys import CHECKPOINT_RULE
+from regft_core.runs.keys import CHECKPOINT_RULE, scope_of_phase
 from regft_core.runs.opened_project import Job, open_project
 from tests.errors import raises_code
 from tests.runs.conftest import SIZE, TASK, change, job, stored, train
@@ -21,13 +21,13 @@ DEV = {"checkpoint": "best_on_dev_as_published", "epochs": 3}
 
 
 def key(root: Path, method: str = "vanilla", phase: str = "finetune") -> str:
-    return Context(job(root, method)).keys.of(phase)
+    return Context(job(root, method)).key(phase)
 
 
 def test_the_best_epoch_on_rows_set_aside(project: Path) -> None:
     change(project, training=SPLIT)
     context = Context(job(project, "vanilla"))
-    judging = {row.idx for row in context.judging_rows(context.phase("finetune"), None)}
+    judging = {row.idx for row in context.last.judging()}
     assert len(judging) == 6
     record = train(project, "vanilla")
     scores = record["checkpoint"]["scores"]
@@ -124,10 +124,8 @@ def test_what_is_scored_is_in_the_key_of_the_last_phase_alone(project: Path) -> 
     context, on = Context(job(project, "vanilla")), key(project)
     assert on != plain
     assert key(project, "weight_mixup", "search") == search
-    assert context.keys.identity("finetune")["epoch_scores"]["primary"] == "accuracy"
-    assert {CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
-        context.keys.training_scope(context.phase("finetune")).entries
-    )
+    assert context.phase("finetune").identity()["epochs_scored"]["primary"] == "accuracy"
+    assert {CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(scope_of_phase(context.last).entries)
     dev = project / "work" / "datasets" / TASK / "dev.jsonl"
     write_jsonl(dev, read_jsonl(dev)[1:])
     assert key(project) != on
@@ -152,6 +150,6 @@ def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Pat
     change(project, training=ON, tuning={"split": 0.75, "values": {"training.learning_rate": [1e-3, 3e-3]}})
     trial = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values, trial=1))
     chosen = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values))
-    assert chosen.keys.identity("finetune")["epoch_scores"] is not None
-    assert trial.keys.identity("finetune")["epoch_scores"] is None
-    assert trial.keys.shared_identity(trial.phase("finetune"))["training"]["epoch_scores"] is False
+    assert chosen.last.identity()["dev"] is not None
+    assert trial.last.identity()["dev"] is None
+    assert trial.last.identity()["training"]["epoch_scores"] is False

@@ -42,8 +42,8 @@ def say():
     runs = {}
     for name, method in project.methods.items():
         context = Context(Job(".", name, "cue_sentence", "24", 0), project=project)
-        runs[name] = [context.keys.of(phase.name) for phase in method.phases]
-    metrics, kinds, source = project.tasks["cue_sentence"].metrics, ["classification"], context.source
+        runs[name] = [context.key(phase.name) for phase in method.phases]
+    metrics, kinds, source = project.tasks["cue_sentence"].metrics, ["classification"], context.last.source
     stages = {name: code_of(scope_of(name, kinds=kinds)).sha256 for name in ("dataset", "subsample")}
     stages["evaluate"] = code_of(scope_of("evaluate", kinds=kinds, metrics=metrics, source=source)).sha256
     stages["report"] = code_of(scope_of("report", metrics=metrics)).sha256

@@ -35,13 +35,13 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
     asked = job(project, method)
     record = run(asked, until="finetune")["finetune"]
     context, phase = Context(asked), Context(asked).phase("finetune")
-    inputs = phase_inputs(context, phase, None)
+    inputs = phase_inputs(phase, None)
     whole, there = outcome_tensors(inputs, train(inputs), weights=True)["weights"], stored(project, record["key"])
     on_disk = there.load_tensors("weights")
-    listed = left_out(context, context.phase("finetune"), there)
+    listed = left_out(context.phase("finetune"), there)
     assert set(on_disk) == {name for name in whole if STORED[method](name)}
     assert set(listed) == {name for name in whole if not STORED[method](name)}
-    read = load_whole(context, phase, there, "weights")
+    read = load_whole(phase, there, "weights")
     assert read.keys() == whole.keys()
     assert all(torch.equal(read[name], whole[name]) for name in whole)
     model = FinishedModel(context).model.state_dict()  # what an export writes
@@ -49,7 +49,7 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
     with torch.no_grad():
         first = next(iter(model))
         model[first].add_(1)  # a copy: what is read again is the encoder's
-    assert torch.equal(load_whole(context, phase, there, "weights")[first], whole[first])
+    assert torch.equal(load_whole(phase, there, "weights")[first], whole[first])
 
 
 def test_a_phase_starts_from_all_weights_of_the_one_before(project: Path) -> None:
@@ -63,11 +63,11 @@ def test_a_phase_starts_from_all_weights_of_the_one_before(project: Path) -> Non
     context = Context(asked)
     ends = {}
     for name in ("head", "train", "finetune"):
-        there = stored(project, context.keys.of(name))
-        ends[name] = load_whole(context, context.phase(name), there, "weights")
+        there = stored(project, context.key(name))
+        ends[name] = load_whole(context.phase(name), there, "weights")
     for name, tensor in ends["finetune"].items():
         assert torch.allclose(tensor, (ends["head"][name] + ends["train"][name]) / 2, atol=1e-6)
-    assert set(stored(project, context.keys.of("head")).load_tensors("weights")) == HEAD
+    assert set(stored(project, context.key("head")).load_tensors("weights")) == HEAD
 
 
 def test_another_encoder_than_the_one_that_was_compared_is_refused(
@@ -82,22 +82,22 @@ def test_another_encoder_than_the_one_that_was_compared_is_refused(
     save_file(tensors | {first: tensors[first] + 1}, weights, {"format": "pt"})
     context = Context(job(project, "linear_probe"))
     with pytest.raises(InputChanged, match=there.key):
-        load_whole(context, context.phase("finetune"), there, "weights")
+        load_whole(context.phase("finetune"), there, "weights")
 
 
 def test_bits_decide(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(job(project, "vanilla"))
     phase = context.phase("finetune")
-    model = encoder_tensors.load_pretrained(context, phase)
+    model = encoder_tensors.load_pretrained(phase)
     with torch.no_grad():
         name = "bert.embeddings.LayerNorm.bias"
         model.get_parameter(name)[:2] = torch.tensor([0.0, float("nan")])
     monkeypatch.setattr(encoder_tensors, "load_pretrained", lambda *_: model)
     own = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    stored_of, files = without_encoder(context, phase, {"weights": own})
+    stored_of, files = without_encoder(phase, {"weights": own})
     assert set(stored_of["weights"]) == HEAD  # drawn, so no file has it; NaN is itself
     assert list(files) == [encoder_tensors.FILE]
     own[name][0] = -0.0
-    assert set(without_encoder(context, phase, {"weights": own})[0]["weights"]) == {*HEAD, name}
+    assert set(without_encoder(phase, {"weights": own})[0]["weights"]) == {*HEAD, name}
     own["bert.embeddings.word_embeddings.weight"] = own["bert.embeddings.word_embeddings.weight"].double()
-    assert "bert.embeddings.word_embeddings.weight" in without_encoder(context, phase, {"weights": own})[0]["weights"]
+    assert "bert.embeddings.word_embeddings.weight" in without_encoder(phase, {"weights": own})[0]["weights"]

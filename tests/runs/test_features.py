@@ -169,8 +169,8 @@ def test_rows_of_folds_are_encoded_once_over_folds_repeats_and_the_final_model(
 
 def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:
     folds, whole = Context(fold(folded, 0)), Context(job(probes, "linear_probe"))
-    assert folds.keys.identity("head")["rows_alone"] is True
-    assert whole.keys.identity("head")["rows_alone"] is False
-    assert folds.keys.identity("finetune")["rows_alone"] is False  # its start has a key that says so
+    assert folds.phase("head").identity()["rows_alone"] is True
+    assert whole.phase("head").identity()["rows_alone"] is False
+    assert folds.phase("finetune").identity()["rows_alone"] is False  # its start has a key that says so
     assert evaluation_identity(folds, "0")["rows_alone"] is True
     assert evaluation_identity(whole, "0")["rows_alone"] is False

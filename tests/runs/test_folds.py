@@ -52,11 +52,11 @@ def check_unseen(root: Path, method: str, seed: int, job: Job | None = None) -> 
     judged = {row.idx for row in context.dev_rows}
     texts = {text_key(row) for row in context.dev_rows}
     assert judged
-    for phase in context.method.phases:
-        rows = context.data(phase).examples
+    for phase in context.phases:
+        rows = phase.rows.examples
         assert rows, phase.name
         assert not texts & {text_key(row) for row in rows}, (method, phase.name)
-        if phase.data.task in (None, "reviews"):
+        if phase.declared.data.task in (None, "reviews"):
             assert not judged & {row.idx for row in rows}
     return len(context.method.phases)
 
@@ -102,8 +102,7 @@ def test_no_phase_of_any_method_sees_the_rows_that_judge_its_seed(every: Path) -
 
 def test_another_task_on_the_same_file_gives_no_judged_row(every: Path) -> None:
     context = Context(Job(str(every), "twin_rows", "reviews", "full", 1), project=open_project(every))
-    first = context.method.phases[0]
-    assert len(context.data(first).examples) == 48 - len(context.dev_rows)
+    assert len(context.phases[0].rows.examples) == 48 - len(context.dev_rows)
 
 
 def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from regft_core.data.examples import Example, hold_out, read_jsonl, write_jsonl
 from regft_core.disk.files import write_json
-from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
+from regft_core.runs.rows import Draw, PhaseRows, run_rows, split_rows
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
@@ -32,10 +32,9 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def data_of(dataset: Path, **changes: Any) -> PhaseData:
+def data_of(dataset: Path, **options: Any) -> PhaseRows:
     described = {"kind": "classification", "labels": ["a", "b"]}
-    rows = dataset / "train.jsonl"
-    return read_phase_data(DataConfig(**changes), dataset, described, rows, task="t", seed=0, stratified=False)
+    return PhaseRows(described, dataset, (dataset / "train.jsonl",), **options)
 
 
 def phase(repeat: RepeatConfig | None = None) -> Phase:
@@ -76,16 +75,17 @@ def test_shares_that_a_phase_and_its_epochs_set_aside_keep_groups(dataset: Path)
 def test_members_of_a_phase_draw_other_groups(dataset: Path) -> None:
     repeat = RepeatConfig(times=3, merge="mean", vary=("split",))
     several = phase(repeat)
-    draws = [member_rows(several, member, data_of(dataset), seed=0)[1] for member in range(3)]
+    draws = [run_rows(several, member, data_of(dataset), seed=0)[1] for member in range(3)]
     assert len({tuple(draw) for draw in draws}) == 3
     assert all(apart(draw, sorted(set(range(60)) - set(draw))) for draw in draws)
 
 
 def test_a_trial_sees_no_row_of_a_group_that_judges_it(dataset: Path) -> None:
-    data = data_of(dataset, size=40)  # a phase of its own size: its rows are others than the cell's
+    own = {"draw": Draw(40, 0, "t", False)}
+    data = data_of(dataset, **own)  # a phase of its own size: its rows are others than the cell's
     every = read_jsonl(dataset / "train.jsonl")
     held_out = [every[row] for row in split_rows(60, 0.8, 0, "tuning", 0, GROUPS)[1]][:1]
-    left = without_units(data, held_out, ("tuning", 0.8, 0)).examples
+    left = data_of(dataset, **own, held_out=(held_out[0].idx,)).examples
     group = GROUPS[int(held_out[0].idx)]
     assert [row for row in data.examples if GROUPS[int(row.idx)] != group] == left
     assert len(left) < len(data.examples)

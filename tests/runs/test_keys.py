@@ -18,7 +18,7 @@ BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_
 
 
 def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:
-    return Context(Job(str(root), method, TASK, size, seed)).keys.of(phase)
+    return Context(Job(str(root), method, TASK, size, seed)).key(phase)
 
 
 def test_what_changes_no_result_changes_no_key(project: Path) -> None:
@@ -117,11 +117,11 @@ def test_another_version_of_a_package_that_computes_is_another_run(
 ) -> None:
     """Left out of the key, results of two versions would pass for one."""
     context = Context(job(project, "weight_mixup"))
-    assert package in context.keys.identity("finetune")["packages"]
-    before = {name: context.keys.of(name) for name in ("search", "finetune")}
+    assert package in context.phase("finetune").identity()["packages"]
+    before = {name: context.key(name) for name in ("search", "finetune")}
     pretend(package)
     context = Context(job(project, "weight_mixup"))
-    assert all(context.keys.of(name) != first for name, first in before.items())
+    assert all(context.key(name) != first for name, first in before.items())
 
 
 def test_a_package_that_says_nothing_about_numbers_changes_no_key(

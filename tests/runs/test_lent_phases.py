@@ -51,9 +51,9 @@ def test_it_is_trained_once_whoever_comes_first(lending: Path, first: str, train
         assert train(lending, method)["status"] == "ok"
     assert sorted(trained) == [("finetune", 0)] * 3 + [("warm", 0)]  # two members and the student
     soup, student = (Context(job(lending, name)) for name in ("soup", "student"))
-    assert student.keys.of("teacher") == soup.keys.of("finetune")
-    assert student.keys.of("teacher-warm") == soup.keys.of("warm")
-    assert student.encoder_of(student.phase("teacher")).pooling == "mean"
+    assert student.key("teacher") == soup.key("finetune")
+    assert student.key("teacher-warm") == soup.key("warm")
+    assert student.phase("teacher").encoder.pooling == "mean"
     assert student.encoder.pooling == "head"
 
 
@@ -70,7 +70,7 @@ def test_it_is_the_lenders_last_phase_in_its_protocol_too(lending: Path, trainin
     write_method(lending, "soup", regularisers={}, training={})
     assert train(lending, "student")["status"] == train(lending, "soup")["status"] == "ok"
     soup, student = (Context(job(lending, name)) for name in ("soup", "student"))
-    assert student.keys.of("teacher") == soup.keys.of("finetune")
+    assert student.key("teacher") == soup.key("finetune")
     assert student.phase("teacher").training == soup.phase("finetune").training
 
 
@@ -83,7 +83,7 @@ def test_it_reads_pairs_as_the_lender_does(project: Path) -> None:
         record = finetune(context := Context(Job(str(project), name, "cue_pair", SIZE, 0)), search(context))
         assert record["status"] == "ok", record["error"]
     apart = Context(Job(str(project), "apart", "cue_pair", SIZE, 0))
-    weights = load_whole(apart, apart.phase("finetune"), stored(project, record["key"]), "weights")
+    weights = load_whole(apart.phase("finetune"), stored(project, record["key"]), "weights")
     assert weights["classifier.weight"].shape == (2, 4 * 32)  # u, v, |u - v|, u * v
 
 
@@ -113,7 +113,7 @@ def test_all_stages_and_a_lender_of_a_lender(lending: Path) -> None:
         *("teacher-teacher-warm", "teacher-teacher", "teacher", "finetune"),
     ]
     assert run_stages(lending, "grandchild")["evaluate"][0]["status"] == "ok"
-    assert context.keys.of("teacher") == Context(job(lending, "student")).keys.of("finetune")
+    assert context.key("teacher") == Context(job(lending, "student")).key("finetune")
     cost = {row.cell.method: row.cost for row in plan_rows(open_project(lending))}
     plain, soup, student = (cost[name] or 0.0 for name in ("vanilla", "soup", "student"))
     # Of three rows a batch, and an epoch's forward passes by the teacher: three batches, a third of a step each.

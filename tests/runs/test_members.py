@@ -42,20 +42,20 @@ def test_a_family_that_waits_in_its_own_pass_is_not_recorded(
     change(project, execution={"device": "cuda", "cuda_graphs": True})
     context = Context(job(project, "vanilla"))
     monkeypatch.setattr(run_phase, "family", lambda _: architecture_of(model_type, where="here"))
-    assert phase_inputs(context, context.phase("finetune"), None).cuda_graphs is recorded
+    assert phase_inputs(context.phase("finetune"), None).cuda_graphs is recorded
 
 
 def test_members_differ_in_what_the_phase_says_and_in_nothing_else(project: Path) -> None:
     write_method(project, "soup", **soup("mean"))
     context = Context(job(project, "weight_mixup"))
     phase = context.phase("search")
-    one, two = (phase_inputs(context, phase, index) for index in (0, 1))
+    one, two = (phase_inputs(phase, index) for index in (0, 1))
     assert set(one.train_rows) != set(two.train_rows)
     assert sorted([*one.train_rows, *one.validation_rows]) == list(range(24))
     assert (one.streams["order"], two.streams["order"]) == ("search-0", "search-1")
     assert one.streams["head"] == two.streams["head"] == "head"
     context = Context(job(project, "soup"))
-    one, two = (phase_inputs(context, context.phase("finetune"), index) for index in (0, 1))
+    one, two = (phase_inputs(context.phase("finetune"), index) for index in (0, 1))
     assert one.train_rows == two.train_rows
     assert one.streams["head"] != two.streams["head"]
     heads = [training_run.build(inputs)[0].model.classifier.weight for inputs in (one, two)]
@@ -79,7 +79,7 @@ def test_a_mean_soup_is_the_mean_of_its_members(project: Path) -> None:
 def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
     """Accuracy on the validation share of the soup, one row at a time, without any of the code under test."""
     context = Context(job(root, "soup"))
-    inputs = phase_inputs(context, context.phase("finetune"), 0)
+    inputs = phase_inputs(context.phase("finetune"), 0)
     model = load_classifier(
         inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.training.dropout, head_seed=0
     )

@@ -52,7 +52,7 @@ def test_a_phase_trains_its_encoder_and_the_next_one_learns_its_answers(two: Pat
     teacher = stored(two, found["phases"]["teacher"])
     assert any(name.startswith("mpnet.") for name in teacher.load_tensors("weights"))
     assert all(name.startswith(("bert.", "classifier.")) for name in weights_of(two, record["key"]))
-    inputs = phase_inputs(context, context.phase("finetune"), None)
+    inputs = phase_inputs(context.phase("finetune"), None)
     answers = inputs.handed["teacher"].answers
     assert answers is not None
     assert answers.shape == (24, 2)
@@ -60,9 +60,7 @@ def test_a_phase_trains_its_encoder_and_the_next_one_learns_its_answers(two: Pat
     # Half as many steps of the teacher would give other answers, so other weights.
     other = taught(two, "briefly", **{**PHASES, "teacher": {"model": LARGE, "training": {"epochs": 1}}})
     assert train(two, "briefly")["key"] != record["key"]
-    assert other.keys.shared_identity(other.phase("finetune")) == context.keys.shared_identity(
-        context.phase("finetune")
-    )
+    assert other.last.identity() | {"needs": {}} == context.last.identity() | {"needs": {}}
     assert evaluate(context, record)["status"] == "ok"
     assert FinishedModel(context).answer(inputs.examples[:2]).shape == (2, 2)
 
@@ -73,7 +71,7 @@ def test_hidden_states_of_another_width_are_learned_and_not_exported(two: Path) 
     student = {"start": "checkpoint", "regularisers": {"distil": {"hidden": 1.0}}}
     context = taught(two, teacher=PHASES["teacher"], finetune=student)
     found = search(context)
-    inputs = phase_inputs(context, context.phase("finetune"), None)
+    inputs = phase_inputs(context.phase("finetune"), None)
     teacher = inputs.handed["teacher"]
     assert teacher.answers is not None
     assert teacher.hidden is not None
@@ -94,21 +92,21 @@ def test_the_record_tells_both_encoders(two: Path) -> None:
 
 def test_only_runs_that_learn_from_it_depend_on_a_phases_encoder(two: Path) -> None:
     context, plain = taught(two), Context(job(two, "vanilla"))
-    before = [context.keys.of(name) for name in ("teacher", "finetune")], plain.keys.of("finetune")
+    before = [context.key(name) for name in ("teacher", "finetune")], plain.key("finetune")
     shutil.rmtree(two / "models" / "large")
     shutil.copytree(tiny_model_dir(two / "scratch", "mpnet", num_hidden_layers=4), two / "models" / "large")
     again = Context(job(two, "taught"))
-    assert [again.keys.of(name) for name in ("teacher", "finetune")] == before[0]
+    assert [again.key(name) for name in ("teacher", "finetune")] == before[0]
     shutil.rmtree(two / "models" / "large")
     shutil.copytree(tiny_model_dir(two / "other", "bert", num_hidden_layers=3), two / "models" / "large")
     edited = Context(job(two, "taught"))
-    assert not {edited.keys.of(name) for name in ("teacher", "finetune")} & set(before[0])
-    assert Context(job(two, "vanilla")).keys.of("finetune") == before[1]
+    assert not {edited.key(name) for name in ("teacher", "finetune")} & set(before[0])
+    assert Context(job(two, "vanilla")).key("finetune") == before[1]
 
 
 def test_at_weight_0_it_is_plain_fine_tuning(two: Path) -> None:
     off = {**PHASES, "finetune": {"start": "checkpoint", "regularisers": {"distil": {"weight": 0.0}}}}
-    assert taught(two, "off", **off).keys.of("finetune") == Context(job(two, "vanilla")).keys.of("finetune")
+    assert taught(two, "off", **off).key("finetune") == Context(job(two, "vanilla")).key("finetune")
     taught(two)
     change(two, methods=["vanilla", "taught"])
     assert "taught" in open_project(two).methods["vanilla"].zero_for
@@ -119,10 +117,10 @@ def test_texts_without_labels_are_learned_and_the_head_passes_on(two: Path) -> N
     context = taught(two, teacher=PHASES["teacher"], student=student, finetune={})
     found = search(context)
     assert found["status"] == "ok", found["error"]
-    inputs = phase_inputs(context, context.phase("student"), None)
+    inputs = phase_inputs(context.phase("student"), None)
     assert len(inputs.encoded) == 40
     assert {row.label for row in inputs.examples} == {0}
-    assert context.keys.start_head(context.phase("finetune"))
+    assert context.last.start_head
     record = finetune(Context(context.job), found)
     assert record["status"] == "ok", record["error"]
     assert any("40 training rows, without their labels" in mark for mark in record["degraded"])
@@ -200,9 +198,7 @@ def test_answers_of_values_and_of_other_labels(make_project: Callable[..., Path]
 def test_a_teachers_answers_have_no_dropout_and_are_those_of_its_weights(two: Path) -> None:
     context = taught(two)
     search(context)
-    first, second = (
-        phase_inputs(Context(context.job), context.phase("finetune"), None).handed["teacher"].answers for _ in range(2)
-    )
+    first, second = (phase_inputs(Context(context.job).last, None).handed["teacher"].answers for _ in range(2))
     assert first is not None
     assert second is not None
     assert torch.equal(first, second)

@@ -37,7 +37,7 @@ def start_of(root: Path, method: str, seed: int = 0) -> dict[str, torch.Tensor]:
     """The weights that fine-tuning begins with, search being done."""
     context = Context(job(root, method, seed))
     search(context)
-    trainee, _ = training_run.build(phase_inputs(context, context.phase("finetune"), None))
+    trainee, _ = training_run.build(phase_inputs(context.phase("finetune"), None))
     return dict(trainee.named_raw())
 
 
@@ -68,15 +68,15 @@ def test_a_phase_without_labels_does_not_see_them(project: Path) -> None:
     phase = {name: value for name, value in POSTTRAINING.items() if name != "seed"}
     write_method(project, "posttrained", phases={"text": phase, "finetune": {}})
     context = Context(job(project, "posttrained"))
-    data = context.data(context.phase("text"))
+    data = context.phase("text").rows
     assert {row.label for row in data.examples} == {0}
-    key = context.keys.of("text")
+    key = context.key("text")
     path = project / "work/datasets/cue_sentence/train.jsonl"
     path.write_text(path.read_text().replace('"label": 1', '"label": 0'))
     context = Context(job(project, "posttrained"))
-    assert context.keys.of("text") == key
+    assert context.key("text") == key
     path.write_text(path.read_text().replace("the", "teh"))
-    assert Context(job(project, "posttrained")).keys.of("text") != key
+    assert Context(job(project, "posttrained")).key("text") != key
 
 
 THREE = ("no", "so", "yes")
@@ -120,7 +120,7 @@ def test_an_edit_of_a_later_phase_leaves_the_earlier_ones(project: Path) -> None
 
     def keys() -> list[str]:
         context = Context(job(project, "chain"))
-        return [context.keys.of(name) for name in ("one", "two", "finetune")]
+        return [context.key(name) for name in ("one", "two", "finetune")]
 
     one, two, last = keys()
     write_method(project, "chain", phases={**chain, "finetune": {"training": {"epochs": 2}}})
@@ -190,17 +190,17 @@ def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
     write_method(project, "own", phases={"one": {}, "finetune": {}})
     write_method(project, "named", phases={"one": same_rows, "finetune": {}})
     own, named = (Context(job(project, name)) for name in ("own", "named"))
-    assert own.keys.of("one") == named.keys.of("one")
-    assert own.keys.of("finetune") == named.keys.of("finetune")
+    assert own.key("one") == named.key("one")
+    assert own.key("finetune") == named.key("finetune")
     write_method(project, "values", phases={"one": {"data": {"task": "cue_regression"}}, "finetune": {}})
     refresh(project)
     values = Context(job(project, "values"))
-    heads = [one.keys.start_head(one.phase("finetune")) for one in (own, named, values)]
+    heads = [one.last.start_head for one in (own, named, values)]
     assert heads == [True, True, False]
-    assert "other labels" in values.keys.dropped_head(values.phase("finetune"))
+    assert "other labels" in values.last.dropped_head
     full = {"data": {"size": "full"}}
     write_method(project, "own", phases={"one": full, "finetune": {}})
     write_method(project, "named", phases={"one": {**full, "seed": 0}, "finetune": {}})
     own, named = (Context(job(project, name)) for name in ("own", "named"))
-    assert own.keys.of("one") == named.keys.of("one")
-    assert own.keys.of("finetune") != named.keys.of("finetune")
+    assert own.key("one") == named.key("one")
+    assert own.key("finetune") != named.key("finetune")

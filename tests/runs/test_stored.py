@@ -51,7 +51,7 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
     change(project, training={"learning_rate": 2e-3})
     before = set(runs(project))
     context = Context(job(project, "vanilla"))
-    context.keys.take({"finetune": record["key"]})
+    context.take({"finetune": record["key"]})
     with raises_code(InputChanged, "out-of-date"):
         evaluate(context, record)
     assert set(runs(project)) == before

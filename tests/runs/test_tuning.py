@@ -45,7 +45,7 @@ def tuned(project: Path) -> Path:
 
 
 def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
-    found = context.store.get(context.keys.of(phase))
+    found = context.store.get(context.key(phase))
     assert found is not None
     return found.load_tensors("weights")
 
@@ -90,17 +90,17 @@ def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
     judging = {row.idx for row in context.held_out}
     assert len(judging) == 6
     for phase in context.method.phases:
-        seen = {row.idx for row in context.data(context.phase(phase.name)).examples}
+        seen = {row.idx for row in context.phase(phase.name).rows.examples}
         assert len(seen) == 18
         assert not seen & judging
     every = {"one": {"data": {"task": TASK, "size": "full"}}, "finetune": {"data": {"size": "full"}}}
     write_method(tuned, "other", phases=every)
     context = Context(Job(str(tuned), "other", TASK, SIZE, 0, values=values, trial=0))
     for phase in context.method.phases:
-        assert not {row.idx for row in context.data(context.phase(phase.name)).examples} & judging
+        assert not {row.idx for row in context.phase(phase.name).rows.examples} & judging
     plain = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values))
     assert plain.held_out == []
-    assert len(plain.data(plain.phase("finetune")).examples) == 24
+    assert len(plain.phase("finetune").rows.examples) == 24
 
 
 def test_every_fold_of_the_training_rows_judges_once(project: Path) -> None:
@@ -112,7 +112,7 @@ def test_every_fold_of_the_training_rows_judges_once(project: Path) -> None:
     for one in trials[:3]:
         context = Context(one)
         judging = {row.idx for row in context.held_out}
-        seen = {row.idx for row in context.data(context.phase("finetune")).examples}
+        seen = {row.idx for row in context.phase("finetune").rows.examples}
         assert not seen & judging
         assert seen | judging == whole
         assert {row.label for row in context.held_out} == {0, 1}  # stratified

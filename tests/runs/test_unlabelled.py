@@ -50,7 +50,7 @@ def test_each_further_text_is_there_once(root: Path) -> None:
 def test_a_step_reads_texts_beside_its_rows(root: Path) -> None:
     prepare(open_project(root))
     uda = context(root, "uda")
-    inputs = phase_inputs(uda, uda.phase("finetune"), None)
+    inputs = phase_inputs(uda.phase("finetune"), None)
     assert len(inputs.encoded) == 16
     assert inputs.unlabelled is not None
     assert len(inputs.unlabelled) == 32 + len(TEXTS)
@@ -65,10 +65,10 @@ def test_a_step_reads_texts_beside_its_rows(root: Path) -> None:
 
 def test_other_texts_are_another_run_of_those_that_read_them_alone(root: Path) -> None:
     prepare(open_project(root))
-    before = [context(root, name).keys.of("finetune") for name in ("vanilla", "uda")]
+    before = [context(root, name).key("finetune") for name in ("vanilla", "uda")]
     write_csv(root / "data" / "more.csv", [("review",), *((text,) for text in TEXTS[1:])])
     prepare(open_project(root))
-    after = [context(root, name).keys.of("finetune") for name in ("vanilla", "uda")]
+    after = [context(root, name).key("finetune") for name in ("vanilla", "uda")]
     assert after[0] == before[0]
     assert after[1] != before[1]
 
@@ -83,7 +83,7 @@ def test_self_training_learns_labels_that_its_teacher_is_sure_of(root: Path) -> 
     own = context(root, "self_training")
     found = search(own)
     assert found["status"] == "ok", found["error"]
-    assert len(phase_inputs(own, own.phase("student"), None).encoded) == 32 + len(TEXTS)
+    assert len(phase_inputs(own.phase("student"), None).encoded) == 32 + len(TEXTS)
     assert finetune(context(root, "self_training"), found)["status"] == "ok"
 
 

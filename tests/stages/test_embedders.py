@@ -66,7 +66,7 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
     assert (served.instruction, served.windows, served.stride) == ("see the film : ", 2, 2)
     model = load_served(directory, "cpu")
     context = Context(Job(str(project), method, task, "16", 0))
-    assert getattr(model.model, "pooling") == context.encoder.pooling  # noqa: B009
+    assert getattr(model.model, "pooling") == context.last.encoder.pooling  # noqa: B009
     file = "dev" if task == "reviews" else "pairs-dev"
     counted = predict_file(model, project / "data" / f"{file}.csv", tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as lines:
@@ -85,7 +85,7 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
 def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> None:
     context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
     trained = FinishedModel(context)
-    encoded = trained.encode(context.data(context.phase("finetune")).examples)
+    encoded = trained.encode(context.phase("finetune").rows.examples)
     for look in (trained.batches, editable):
         with pytest.raises(Unfit, match=r"model\.windows"):
             list(look(encoded))
@@ -93,7 +93,7 @@ def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> N
 
 def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path) -> None:
     context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
-    identity = context.keys.identity("finetune")
+    identity = context.phase("finetune").identity()
     wanted = {"prompt": "see the film : ", "windows": 2, "stride": 2}
     assert {name: identity["model"][name] for name in wanted} == wanted
     lengths = json.loads((project / "work" / "lengths" / "reviews.json").read_text())

@@ -75,13 +75,13 @@ def test_a_refit_has_the_bits_of_a_plain_run_on_the_same_rows(folded: Path, fina
     key = described(final)[0]["run_key"]
     assert bits(by_hand)[key] == bits(folded)[key]
     context, record = finished_run(refit(folded, "vanilla", say=quiet))
-    assert (len(context.data(context.phase("finetune")).examples), record.key) == (ROWS, key)
+    assert (len(context.phase("finetune").rows.examples), record.key) == (ROWS, key)
 
 
 def test_all_phases_train_on_all_rows_and_epochs_make_the_steps(folded: Path) -> None:
     context, record = finished_run(refit(folded, "lp_ft", say=quiet))
-    for phase in context.method.phases:
-        assert len(context.data(phase).examples) == ROWS
+    for phase in context.phases:
+        assert len(phase.rows.examples) == ROWS
     epochs = context.phase("finetune").training.epochs
     assert record.steps == epochs * ROWS // 8
     before = json.loads((folded / "work/finetune/lp_ft/reviews/full/manifest.json").read_text())["runs"][0]["steps"]
@@ -169,7 +169,7 @@ def test_a_share_trains_too_and_a_size_is_said(tmp_path: Path) -> None:
     judged(root)
     job = refit(root, "vanilla", say=quiet)
     context, _ = finished_run(job)
-    assert [row.idx for row in context.data(context.phase("finetune")).examples] == [str(n) for n in range(ROWS)]
+    assert [row.idx for row in context.phase("finetune").rows.examples] == [str(n) for n in range(ROWS)]
     of, card = described(export(job))
     assert of["refit"]["judged_rows"] == [12, 12]
     assert "trained on 12 rows and evaluated on the 10 rows" in card
@@ -180,7 +180,7 @@ def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
     judged(root)
     job = refit(root, "vanilla", size="16", say=quiet)
     context, record = finished_run(job)
-    assert len(context.data(context.phase("finetune")).examples) == 32
+    assert len(context.phase("finetune").rows.examples) == 32
     # With all training rows, the judged run is the final model.
     runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
     assert record.key == runs[0]["key"]

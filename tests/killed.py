@@ -21,7 +21,6 @@ PLACES: dict[str, tuple[Any, str, str]] = {
     "commit.manifest": (files, "replace_directory", "before"),
     "commit.renamed": (files, "replace_directory", "after"),
     "aside.renamed": (store, "fsync", "after"),
-    "prune.marked": (store, "delete_tensors", "before"),
 }
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDENTITY, RESULT, MANIFEST = "identity.json", "result.json", "manifest.json"
-#: Present when the weights were deleted to stay within the budget. Not in the manifest, for it comes later.
-PRUNED = "pruned.json"
 TENSORS_SUFFIX = ".safetensors"
 #: Endings of what lies beside the complete run of a key.
 PARTIAL, DAMAGED = ".partial", ".damaged"
@@ -38,7 +36,7 @@ Entries = Mapping[str, Mapping[str, Any]]
 class StoredRun:
     """A complete run: identity, result, files, and its tensors unless they were pruned.
 
-    The time of its folder is when the tensors were last read.
+    Tensors that are not there were pruned, whoever deleted them. The time of the folder is when they were last read.
 
     Raises ``DamagedRun`` on construction when the directory is not a complete, intact run: sizes
     of all files and hashes of the identity and the result are compared with the manifest. Raises
@@ -68,8 +66,9 @@ class StoredRun:
 
         Raises ``DamagedRun``, and ``Unreadable`` when the system refuses to read one, which is no damage.
         """
+        gone = self._pruned
         for name in self.entries:
-            if not (self.pruned and name.endswith(TENSORS_SUFFIX)):
+            if name not in gone:
                 self._compare(name, hashed is None or name in hashed)
 
     def _compare(self, name: str, hashed: bool = True) -> Path:
@@ -92,14 +91,15 @@ class StoredRun:
         return path
 
     @property
-    def pruned(self) -> bool:
-        """Whether its tensors were deleted to stay within the budget."""
-        return (self.path / PRUNED).exists()
+    def _pruned(self) -> list[str]:
+        """Files of tensors that are not there any more."""
+        tensors = (name + TENSORS_SUFFIX for name in self.tensor_names)
+        return [name for name in tensors if not (self.path / name).exists()]
 
     @property
     def has_weights(self) -> bool:
         """Whether the tensors are (still) there; False after pruning and for runs without tensors."""
-        return bool(self.tensor_names) and not self.pruned
+        return bool(self.tensor_names) and not self._pruned
 
     @property
     def tensor_names(self) -> list[str]:
@@ -121,7 +121,7 @@ class StoredRun:
         try:
             return read_tensors(self._compare(name + TENSORS_SUFFIX))
         except StoreError:
-            if not self.pruned:  # else perhaps by another process, a moment ago
+            if not self._pruned:  # else perhaps by another process, a moment ago
                 raise
         raise PrunedRun(
             "run-pruned",
@@ -153,7 +153,7 @@ class OpenRun:
     identity: Mapping[str, Any]
     target: Path
     finished: StoredRun | None
-    guard: Callable[[], None] | None = None
+    guard: Callable[[], None] = lambda: None
     environment: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -228,29 +228,25 @@ class OpenRun:
                 write_tensors(folder / (name + TENSORS_SUFFIX), named)
             entries = manifest_entries(folder)
             fill_in(folder / MANIFEST, json_text({"files": entries}).encode())
-            if require_same_tensors and self.finished is not None:
-                self._compare_with_pruned(self.finished.entries, entries)
+            before = self.finished.entries if require_same_tensors and self.finished is not None else {}
+            for name, entry in before.items():
+                new = entries.get(name, {}).get("sha256")
+                if name.endswith(TENSORS_SUFFIX) and new != entry["sha256"]:
+                    raise StoreError(
+                        "not-reproducible",
+                        f"run {self.key}: trained again, its {name} differ from those of the stored result "
+                        f"({new} instead of {entry['sha256']}). The training is not reproducible here (GPU without "
+                        "execution.deterministic, other hardware). To accept the new model with a new result, delete "
+                        f"{self.target} and repeat the stages",
+                    )
             try:
-                if self.guard is not None:
-                    self.guard()
+                self.guard()
             except RegftError:
                 self._discard(self.path / CHECKPOINT)
                 raise
         self._discard(self.path)
         self.finished = StoredRun(self.key, self.target)
         return self.finished
-
-    def _compare_with_pruned(self, before: Entries, entries: Entries) -> None:
-        for name, entry in before.items():
-            new, old = entries.get(name, {}).get("sha256"), entry["sha256"]
-            if name.endswith(TENSORS_SUFFIX) and new != old:
-                raise StoreError(
-                    "not-reproducible",
-                    f"run {self.key}: trained again, its {name} differ from those of the stored result "
-                    f"({new} instead of {old}). The training is not reproducible here (GPU without "
-                    "execution.deterministic, other hardware). To accept the new model with a new result, delete "
-                    f"{self.target} and repeat the stages",
-                )
 
 
 def manifest_entries(folder: Path) -> dict[str, dict[str, Any]]:

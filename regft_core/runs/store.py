@@ -16,19 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
-from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, write_json
+from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.runs.run_folder import (
-    DAMAGED,
-    MANIFEST,
-    PARTIAL,
-    PRUNED,
-    TENSORS_SUFFIX,
-    OpenRun,
-    StoredRun,
-)
+from regft_core.runs.run_folder import DAMAGED, MANIFEST, PARTIAL, TENSORS_SUFFIX, OpenRun, StoredRun
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +91,7 @@ class RunStore:
         key: str,
         identity: Mapping[str, Any],
         *,
-        guard: Callable[[], None] | None = None,
+        guard: Callable[[], None] = lambda: None,
         environment: Mapping[str, Any] | None = None,
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
@@ -119,20 +111,21 @@ class RunStore:
             finished = self._intact(key)
             yield OpenRun(key, identity, self.directory(key), finished, guard, environment)
 
-    def lock(self, key: str) -> BaseFileLock:
-        """Return the lock of ``key``, not acquired. The system releases it when its holder dies."""
-        # No fallback to a file that merely exists: it would outlive its process.
-        return FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
-
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        """Hold the lock of ``key`` within the block; raises ``StoreError``."""
-        lock = self.lock(key)
+    def _locked(self, key: str, *, wait: bool = True) -> Iterator[None]:
+        """Hold the lock of ``key`` within the block; the system releases it when its holder dies.
+
+        Raises ``StoreError``, and ``Timeout`` where another process has it and there is no ``wait``.
+        """
+        # No fallback to a file that merely exists: it would outlive its process.
+        lock = FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
         with explained(lock.lock_file):
             Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
             try:
-                lock.acquire(timeout=PATIENCE_SECONDS)
+                lock.acquire(timeout=PATIENCE_SECONDS if wait else 0)
             except Timeout:
+                if not wait:
+                    raise
                 log.warning("waiting for run %s, which another process has open", key)
                 lock.acquire()
         try:
@@ -186,7 +179,7 @@ class RunStore:
         stored = self.get(key)
         if stored is None:
             return None
-        names = [MANIFEST, PRUNED, *stored.entries]
+        names = [MANIFEST, *stored.entries]
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
@@ -208,10 +201,10 @@ class RunStore:
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of all complete runs, in order."""
-        return (key for key, _ in self.directories())
+        return (key for key, _ in self._folders())
 
-    def directories(self, suffix: str = "") -> Iterator[tuple[str, Path]]:
-        """Yield key and directory of all complete runs, or of those beside them with this suffix, in order."""
+    def _folders(self, suffix: str = "") -> Iterator[tuple[str, Path]]:
+        """Yield key and folder of all complete runs, or of those beside them with this suffix, in order."""
         for path in sorted((self.path / "runs").glob(f"[0-9a-f][0-9a-f]/*{suffix}")):
             key = path.name.removesuffix(suffix)
             if _KEY.fullmatch(key) and path.is_dir():
@@ -228,7 +221,7 @@ class RunStore:
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:
             return Pruned(0, 0, ())
-        items = sorted(self._items())
+        items = sorted(self._with_tensors())
         total = remaining = sum(size for *_, size in items)
         pruned = []
         for intact, _, key, path, size in items:
@@ -244,35 +237,23 @@ class RunStore:
             )
         return Pruned(total - remaining, remaining, tuple(pruned))
 
-    def _items(self) -> Iterator[tuple[bool, float, str, Path, int]]:
+    def _with_tensors(self) -> Iterator[tuple[bool, float, str, Path, int]]:
         """Yield all that has tensors: whether it is intact, when it was last used, its key, folder and bytes."""
         for suffix in (DAMAGED, PARTIAL, ""):
-            for key, path in self.directories(suffix):
+            for key, path in self._folders(suffix):
                 with suppress(OSError):  # set aside, replaced or removed meanwhile
-                    # Of a complete run only tensors can go; those that a killed pruning has left go first.
-                    used = 0.0 if (path / PRUNED).exists() else path.stat().st_mtime
-                    files = path.rglob("*" if suffix else f"*{TENSORS_SUFFIX}")
+                    files = path.rglob("*" if suffix else f"*{TENSORS_SUFFIX}")  # of a complete run only tensors can go
                     if size := sum(file.stat().st_size for file in files if file.is_file()):
-                        yield suffix != DAMAGED, used, key, path, size
+                        yield suffix != DAMAGED, path.stat().st_mtime, key, path, size
 
     def _prune_one(self, key: str, path: Path) -> bool:
         """Delete the tensors of one folder; False where it is in use."""
-        with explained(path):
-            try:
-                lock = self.lock(key).acquire(timeout=0)
-            except Timeout:
-                return False
-            with lock:
+        try:
+            with explained(path), self._locked(key, wait=False):
                 if path.name != key:
                     remove(path)  # damaged, or a checkpoint
-                elif path.is_dir():
-                    # The mark first: weights that vanish without it would look like damage.
-                    write_json(path / PRUNED, {"reason": "budget"})
-                    delete_tensors(path)
+                for file in path.glob("*" + TENSORS_SUFFIX):
+                    file.unlink()
+        except Timeout:
+            return False
         return True
-
-
-def delete_tensors(folder: Path) -> None:
-    """Delete the weights of a complete run."""
-    for file in folder.glob("*" + TENSORS_SUFFIX):
-        file.unlink()

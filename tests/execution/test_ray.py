@@ -145,5 +145,5 @@ def test_a_lost_node_and_a_driver_that_is_killed_and_restarted(tmp_path: Path) -
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = RunStore(store)
     assert sorted(run.result["number"] for key in list(runs.keys()) if (run := runs.get(key))) == list(range(40))
-    assert not list(runs.directories(".partial"))
+    assert not list(runs.path.rglob("*.partial"))
     time.sleep(0.1)

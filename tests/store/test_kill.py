@@ -81,21 +81,6 @@ def test_killed_at(tmp_path: Path, point: str) -> None:
     assert done_before >= 1
 
 
-def test_killed_while_pruning(tmp_path: Path) -> None:
-    train(tmp_path)
-
-    assert in_child(RunStore(tmp_path).prune, 0, at="prune.marked") == -signal.SIGKILL
-    stored = RunStore(tmp_path).get(KEY)
-    assert stored is not None
-    assert not stored.has_weights
-    assert (stored.path / "weights.safetensors").exists()
-    RunStore(tmp_path).prune(0)
-    assert not (stored.path / "weights.safetensors").exists()
-    assert in_child(train, tmp_path, at="commit.renamed") == -signal.SIGKILL  # the weights come back
-    assert in_child(train, tmp_path) == 0
-    assert_as_if_uninterrupted(tmp_path)
-
-
 def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(tmp_path: Path) -> None:
     first = FORK.Process(target=train, args=(tmp_path, 0.2))
     first.start()

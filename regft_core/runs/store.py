@@ -112,24 +112,22 @@ class RunStore:
             yield OpenRun(key, identity, self.directory(key), finished, guard, environment)
 
     @contextmanager
-    def _locked(self, key: str, *, wait: bool = True) -> Iterator[None]:
-        """Hold the lock of ``key`` within the block; the system releases it when its holder dies.
+    def _locked(self, key: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock of ``key`` within the block; yields False where another process has it and there is no ``wait``.
 
-        Raises ``StoreError``, and ``Timeout`` where another process has it and there is no ``wait``.
+        The system releases it when its holder dies. Raises ``StoreError``.
         """
         # No fallback to a file that merely exists: it would outlive its process.
         lock = FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
         with explained(lock.lock_file):
             Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with suppress(Timeout):
                 lock.acquire(timeout=PATIENCE_SECONDS if wait else 0)
-            except Timeout:
-                if not wait:
-                    raise
+            if wait and not lock.is_locked:
                 log.warning("waiting for run %s, which another process has open", key)
                 lock.acquire()
         try:
-            yield
+            yield lock.is_locked
         finally:
             lock.release()
 
@@ -248,12 +246,10 @@ class RunStore:
 
     def _prune_one(self, key: str, path: Path) -> bool:
         """Delete the tensors of one folder; False where it is in use."""
-        try:
-            with explained(path), self._locked(key, wait=False):
-                if path.name != key:
-                    remove(path)  # damaged, or a checkpoint
+        with self._locked(key, wait=False) as held, explained(path):
+            if held and path.name != key:
+                remove(path)  # damaged, or a checkpoint
+            elif held:
                 for file in path.glob("*" + TENSORS_SUFFIX):
                     file.unlink()
-        except Timeout:
-            return False
-        return True
+        return held

@@ -1,28 +1,21 @@
 """The records in ``work/``, as they are written and as they are read.
 
 A field with a default is missing where the stage has nothing to say there.
-A field that nobody here knows is ignored when a file is read.
+A field that nobody here reads is kept in a run, and ignored elsewhere.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator
+from pydantic import BaseModel, ConfigDict
 
 from regft_core.evaluate.analysis_result import Table
 
-
-def _number(value: Any) -> float:
-    """Return the number as it is: an integer stays one, so that a record that is read and written again is the same."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("Input should be a number")
-    return value
-
-
 #: Where a result says that it is not its paper's experiment: in ``results.json``, and as a tag in MLflow.
 MARK = "not_the_papers_experiment"
-Number = Annotated[float, PlainValidator(_number), PlainSerializer(lambda value: value)]
+#: An integer stays one, so that a record that is read and written again is the same.
+Number = int | float
 
 
 class Record(BaseModel):
@@ -114,6 +107,8 @@ class SetScores(Record):
 class RunRecord(Record):
     """One run of a cell, as every stage writes it; a stage leaves out what it does not know."""
 
+    model_config = ConfigDict(frozen=True, protected_namespaces=(), extra="allow")
+
     size: str
     seed: int
     status: Literal["ok", "failed"]
@@ -123,25 +118,13 @@ class RunRecord(Record):
     #: Where it ran, as ``environment.py`` describes it.
     environment: dict[str, Any] | None = None
     cost: Cost = Cost()
-    #: Why fine-tuning drew a new head though the phase before had learned one.
-    new_head: str | None = None
-    #: Keys of the phases before fine-tuning.
+    #: Of the phases before fine-tuning: their keys, and what they cost.
     phases: dict[str, str] = {}
+    search_cost: Cost | None = None
     tuned: Tuned | None = None
     steps: int | None = None
     seconds: Number | None = None
-    skipped: str | None = None
-    marks: list[str] = []
-    final_loss: Number | None = None
-    checkpoint: dict[str, Any] | None = None
     epoch_scores: EpochScores | None = None
-    #: Of the stage search, by phase: steps, and what greedy soups chose.
-    phase_steps: dict[str, int] = {}
-    soups: dict[str, Any] | None = None
-    #: Of fine-tuning: its phase, and what a greedy soup chose.
-    phase: str | None = None
-    soup: dict[str, Any] | None = None
-    search_cost: Cost | None = None
     precision: str | None = None
     variant: str | None = None
     degraded: list[str] = []

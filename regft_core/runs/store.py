@@ -113,7 +113,7 @@ class RunStore:
 
     @contextmanager
     def _locked(self, key: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock of ``key`` within the block; yields False where another process has it and there is no ``wait``.
+        """Hold the lock of ``key`` within the block; without ``wait`` yields False where another process has it.
 
         The system releases it when its holder dies. Raises ``StoreError``.
         """

@@ -33,7 +33,6 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.phase import produce
-from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.trials import beside
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
@@ -105,14 +104,10 @@ class JudgedRun:
             InputChanged: an evaluation's code is edited while it runs.
             StoreError: the store cannot be read or written.
         """
-        found = {}
-        for evaluation, options in fitting(self.context):
-            ensure = partial(self._ensure, evaluation, options)
-            found[evaluation.name] = self.context.store.read_intact(ensure, lambda stored: stored.result)
-        return found
+        return {evaluation.name: self._finding(evaluation, options) for evaluation, options in fitting(self.context)}
 
-    def _ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
-        """Return the findings of one evaluation, from the store or made now; where they are made is beside them."""
+    def _finding(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """What one evaluation found, from the store or made now; where it was made is beside it."""
 
         def find(_: Any, here: Mapping[str, Any]) -> Made:
             described = {
@@ -122,8 +117,10 @@ class JudgedRun:
             }
             return described | self._find(evaluation, options), {}, {}
 
-        identity, scope = partial(self._identity, evaluation, options), _scope(self.context, evaluation, options)
-        return made_once(self.context, identity, lambda: scope, f"evaluation '{evaluation.name}'", find)
+        context, what = self.context, f"evaluation '{evaluation.name}'"
+        identity, scope = partial(self._identity, evaluation, options), _scope(context, evaluation, options)
+        ensure = partial(made_once, context, identity, lambda: scope, what, find)
+        return context.store.read_intact(ensure, lambda stored: stored.result)
 
     def _identity(self, evaluation: Evaluation, options: StrictModel, context: Context) -> dict[str, Any]:
         """Everything that determines what one evaluation finds out about the run, as a context sees its inputs."""

@@ -207,16 +207,14 @@ def _external(top: str) -> dict[str, str | None]:
     return {part: version(part) for name in names - {*NO_NUMBERS} for part in (name, *COMPANIONS.get(name, ()))}
 
 
-@cache
-def version(distribution: str) -> str | None:
-    """Return the version of a package as this process met it first, see ``load``; None without."""
-    return _installed(distribution)
-
-
 def _installed(distribution: str) -> str | None:
     with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return None
+
+
+#: The version of a package as this process met it first, see ``load``; None without.
+version = cache(_installed)
 
 
 # ------------------------------------------------------------------------------ of all entries
@@ -309,28 +307,19 @@ def load(scope: Scope) -> None:
             than there is now.
         ConfigError: as ``code_of``.
     """
-    _refuse(edited_files(scope))
     code = code_of(scope)
-    for module in code.files:
+    changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]
+    for module in code.files if not changed else ():
         if "/" not in module:
             with suppress(ImportError):  # it needs an optional package; whoever calls it meets the same error
                 importlib.import_module(module)
-    _refuse([f"the package {name}" for name, number in code.packages.items() if _installed(name) != number])
-
-
-def _refuse(changed: list[str]) -> None:
+    changed += [f"the package {name}" for name, number in code.packages.items() if _installed(name) != number]
     if changed:
         raise InputChanged("code-edited", f"{', '.join(changed)} changed after this process had begun")
 
 
-def edited_files(scope: Scope) -> list[str]:
-    """Return modules and data files of which this process may have loaded, or read, another content than they have."""
-    code = code_of(scope)
-    return [name for name in code.files if _came_later(name, code)]
-
-
-def _came_later(name: str, code: Code) -> bool:
-    sha256, state = code.files[name], code.states[name]
+def _came_later(name: str, sha256: str, state: FileState) -> bool:
+    """Whether this process may have loaded, or read, another content of a module or data file."""
     if name in LOADED:  # of a plug-in its loader says what it loaded
         return LOADED[name] != (state.mtime_ns, state.size)
     if name not in _met and (name in sys.modules or "/" in name):

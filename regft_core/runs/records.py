@@ -14,8 +14,6 @@ from regft_core.evaluate.analysis_result import Table
 
 #: Where a result says that it is not its paper's experiment: in ``results.json``, and as a tag in MLflow.
 MARK = "not_the_papers_experiment"
-#: An integer stays one, so that a record that is read and written again is the same.
-Number = int | float
 
 
 class Record(BaseModel):
@@ -34,19 +32,19 @@ class Record(BaseModel):
 class Cost(Record):
     """Time, passes and memory of a run; passes are per batch of a step, in units of the batch."""
 
-    train_seconds: Number | None = None
-    fit_seconds: Number | None = None
+    train_seconds: float | None = None
+    fit_seconds: float | None = None
     #: Of the phases before fine-tuning; the evaluate stage adds it.
-    search_seconds: Number | None = None
-    seconds_per_step: Number | None = None
-    forward_passes_per_step: Number | None = None
-    backward_passes_per_step: Number | None = None
-    batches_per_step: Number | None = None
+    search_seconds: float | None = None
+    seconds_per_step: float | None = None
+    forward_passes_per_step: float | None = None
+    backward_passes_per_step: float | None = None
+    batches_per_step: float | None = None
     real_tokens: int | None = None
     padded_tokens: int | None = None
     peak_memory_bytes: int | None = None
     #: Passes of all phases relative to plain fine-tuning.
-    declared_ratio: Number | None = None
+    declared_ratio: float | None = None
     #: Of the phases before fine-tuning.
     steps: int | None = None
 
@@ -59,8 +57,8 @@ class Trial(Record):
     key: str
     status: Literal["ok", "failed"]
     error: str | None
-    score: Number | None
-    seconds: Number
+    score: float | None
+    seconds: float
     steps: int | None
 
 
@@ -70,9 +68,9 @@ class Tuned(Record):
     values: dict[str, Any]
     chosen: int
     selection: str
-    split: Number | None = None
+    split: float | None = None
     metric: str
-    seconds: Number
+    seconds: float
     trials: list[Trial]
 
 
@@ -82,8 +80,8 @@ class EpochScore(NamedTuple):
     phase: str
     rows: str
     step: int
-    epoch: Number
-    score: Number | None
+    epoch: float
+    score: float | None
 
 
 class EpochScores(Record):
@@ -97,9 +95,9 @@ class SetScores(Record):
     """The scores of one run on one set."""
 
     n: int
-    metrics: dict[str, Number]
+    metrics: dict[str, float]
     #: Of the best answer that ignores the input.
-    majority: dict[str, Number] = {}
+    majority: dict[str, float] = {}
     warning: str | None = None
     positive_label_index: int | None = None
 
@@ -123,7 +121,7 @@ class RunRecord(Record):
     search_cost: Cost | None = None
     tuned: Tuned | None = None
     steps: int | None = None
-    seconds: Number | None = None
+    seconds: float | None = None
     epoch_scores: EpochScores | None = None
     precision: str | None = None
     variant: str | None = None

@@ -22,7 +22,7 @@ from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.grid import Cell
-from tests.runs.conftest import TASK, change, job, run_stages, stored, train, weights_of, write_method
+from tests.runs.conftest import TASK, change, job, stored, train, weights_of, write_method
 from tests.tiny import tiny_model_dir
 
 LARGE = {"name": "models/large"}
@@ -104,14 +104,6 @@ def test_only_runs_that_learn_from_it_depend_on_a_phases_encoder(two: Path) -> N
     assert Context(job(two, "vanilla")).key("finetune") == before[1]
 
 
-def test_at_weight_0_it_is_plain_fine_tuning(two: Path) -> None:
-    off = {**PHASES, "finetune": {"start": "checkpoint", "regularisers": {"distil": {"weight": 0.0}}}}
-    assert taught(two, "off", **off).key("finetune") == Context(job(two, "vanilla")).key("finetune")
-    taught(two)
-    change(two, methods=["vanilla", "taught"])
-    assert "taught" in open_project(two).methods["vanilla"].zero_for
-
-
 def test_texts_without_labels_are_learned_and_the_head_passes_on(two: Path) -> None:
     student = {**PHASES["finetune"], "data": {"size": 40, "labels": False}}
     context = taught(two, teacher=PHASES["teacher"], student=student, finetune={})
@@ -124,14 +116,6 @@ def test_texts_without_labels_are_learned_and_the_head_passes_on(two: Path) -> N
     record = finetune(Context(context.job), found)
     assert record["status"] == "ok", record["error"]
     assert any("40 training rows, without their labels" in mark for mark in record["degraded"])
-
-
-def test_a_head_that_is_dropped_is_told(two: Path) -> None:
-    change(two, execution={"executor": "serial", "checkpoint_seconds": 0, "device": "cpu"})
-    once = {"data": {"size": "full"}, "seed": 0}
-    write_method(two, "once", phases={"first": once, "finetune": {}})
-    (record, *_) = run_stages(two, "once")["finetune"]
-    assert "first" in record["new_head"]
 
 
 def test_costs_count_an_encoder_by_its_size(two: Path) -> None:

@@ -16,7 +16,6 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.disk.reading import read_json
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
-from regft_core.runs.evaluate import _cost
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import CHOSEN_ON_DEV
@@ -167,13 +166,6 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
         found.append(sha256_json(score_identity(context, "key")))
     assert len(set(found)) == 3
     assert found[0] == found[3]
-
-
-def test_the_cost_of_the_search_is_all_of_its_seconds() -> None:
-    """A phase that fits (a Fisher mask) has no steps, and would look free."""
-    trained = {"cost": {"train_seconds": 7.0}, "search_cost": {"train_seconds": 3.0, "fit_seconds": 2.0}}
-    assert _cost(trained) == {"train_seconds": 7.0, "search_seconds": 5.0}
-    assert _cost({"cost": {}, "search_cost": None}) == {"search_seconds": 0.0}
 
 
 def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:

@@ -68,7 +68,6 @@ def change(path: Path, how: Callable[[Any], object]) -> None:
 def test_what_is_written_is_read(work: Work) -> None:
     manifest = work.finetune(CELL)
     assert [run.plain() for run in manifest.runs] == [TRAINED, FAILED]
-    assert json.dumps(manifest.runs[0].plain()["cost"]) == json.dumps(COST)  # an integer stays one
     assert manifest.runs[0].keys == {"search": "s", "finetune": "k"}
     assert manifest.model["name"] == "minilm"
     points = work.curves("finetune", CELL, [2, 1]) or []

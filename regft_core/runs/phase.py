@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -22,6 +23,8 @@ from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.run_phase import RunPhase
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.provenance import place_in
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,6 +89,8 @@ def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: boo
     run, training = phase.run, phase.training
     free_memory(run.device)  # of phases, members and trials before, which would count in this one's peak
     inputs, label = phase_inputs(phase, member), _label(phase, member)
+    if reason := phase.dropped_head:
+        log.info("%s: phase '%s' draws a new head, for %s", run.job.name, phase.name, reason)
     try:
         done = train(
             inputs,
@@ -101,7 +106,7 @@ def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: boo
             raise
         raise ModelError(error.code, f"{place}: {error.text}") from error
     tensors = outcome_tensors(inputs, done, weights=weights)
-    record = phase_record(label, done) | ({"new_head": phase.dropped_head} if phase.dropped_head else {})
+    record = phase_record(label, done) | ({"new_head": reason} if reason else {})
     return record | epoch_scores(label, done, training.checkpoint, run.task["primary"]), tensors
 
 

@@ -118,6 +118,13 @@ def test_texts_without_labels_are_learned_and_the_head_passes_on(two: Path) -> N
     assert any("40 training rows, without their labels" in mark for mark in record["degraded"])
 
 
+def test_a_head_that_is_dropped_is_told(two: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_method(two, "once", phases={"first": {"data": {"size": "full"}, "seed": 0}, "finetune": {}})
+    caplog.set_level("INFO")
+    assert "first" in train(two, "once")["new_head"]
+    assert any("new head" in message for message in caplog.messages)
+
+
 def test_costs_count_an_encoder_by_its_size(two: Path) -> None:
     """Four layers in place of two: twice the passes; the answers are a third of an epoch of theirs."""
     taught(two)

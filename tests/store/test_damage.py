@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from regft_core.errors import DamagedRun, RegftError
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import RunStore
 from tests.errors import raises_code
-from tests.killed import in_child
 from tests.store.test_store import IDENTITY, KEY, flip_byte, tensors
 
 
@@ -80,15 +77,6 @@ def test_prune_removes_what_was_set_aside_first(tmp_path: Path) -> None:
     )
     assert not aside.exists()
     assert stored.has_weights
-
-
-def test_killed_while_setting_aside(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    flip_byte(ensure(store).path / "weights.safetensors")
-    read = partial(store.read_intact, lambda: ensure(store), StoredRun.load_tensors)
-    assert in_child(read, at="aside.renamed") == -signal.SIGKILL
-    assert store.get(KEY) is None
-    assert torch.equal(read()["w"], torch.ones(6))
 
 
 def test_a_run_that_another_process_has_mended_is_not_set_aside(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
 def _lengths(project: Project) -> Iterator[str]:
     """Yield the tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
     from regft_core.data import lengths
-    from regft_core.grid.measured_lengths import known_lengths, modes
+    from regft_core.grid.measured_lengths import known_lengths
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     measured = {task: found for task, found in every.items() if found is not None}
@@ -152,7 +152,7 @@ def _lengths(project: Project) -> Iterator[str]:
     if missing := [task for task in every if task not in measured]:
         yield f"token lengths of {', '.join(missing)}: known after `dvc repro subsample`"
     for task, found in measured.items():
-        for text in lengths.warnings(task, found, modes(project, task)):
+        for text in lengths.warnings(task, found):
             print(f"warning: {text}", file=sys.stderr)
 
 

@@ -9,7 +9,7 @@ the separators of its family; read separately, each text is a row of its own, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,65 +30,56 @@ _CHUNK = 1_000
 
 
 @dataclass(frozen=True)
-class Read:
-    """Rows in one way of reading pairs: the ``tokens`` of each without truncation.
+class Lengths:
+    """Rows in tokens.
 
-    ``shorter`` are those of the shorter text of a pair in one input, else 0; ``fixed`` stand in every window.
+    Attributes:
+        tokens: of each row, without truncation.
+        shorter: of the shorter text of a pair in one input, else 0; ``fixed`` stand in every window.
+        unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
     """
 
     tokens: list[int]
     shorter: list[int]
     fixed: int
     reading: Reading
+    unknown: int
+    total: int
 
     def cut(self, max_length: int) -> list[bool]:
         """Whether the end of each row is not read at this length."""
         rows = zip(self.tokens, self.shorter, strict=True)
         return [not self.reading.read(own, other, self.fixed, max_length) for own, other in rows]
 
-    def summary(self, max_length: int) -> dict[str, Any]:
-        """``median``, ``p95`` and ``longest`` in tokens, ``cut`` as a share of the rows."""
-        ordered, count = sorted(self.tokens) or [0], max(1, len(self.tokens))
-        # The smallest length that at least this share of the rows does not exceed.
-        median, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
-        return {"median": median, "p95": p95, "longest": ordered[-1], "cut": sum(self.cut(max_length)) / count}
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Rows in tokens.
-
-    Attributes:
-        modes: ``jointly`` and, for pairs, ``separately``, where an example is as long as the longer of its texts.
-        unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
-    """
-
-    modes: dict[str, Read]
-    unknown: int
-    total: int
-
 
 def measure(
-    examples: Sequence[Example], tokenizer: Any, max_length: int, reading: Reading | None = None
+    examples: Sequence[Example], tokenizer: Any, max_length: int, reading: Reading | None = None, *, apart: bool = False
 ) -> dict[str, Any]:
     """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
 
-    Returns ``{"rows", "measured", "unknown", "jointly": Read.summary}``, for pairs also ``"separately"``. ``unknown``
-    is the share of tokens that stand for what the vocabulary lacks.
+    Returns ``rows``, ``measured``, ``unknown`` (the share of tokens that stand for what the vocabulary lacks),
+    ``median``, ``p95`` and ``longest`` in tokens, ``cut`` as a share of the rows.
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
-    lengths = row_lengths(chosen, tokenizer, reading)
+    lengths = row_lengths(chosen, tokenizer, reading, apart=apart)
+    ordered = sorted(lengths.tokens) or [0]
+    # The smallest length that at least this share of the rows does not exceed.
+    median, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
+    cut = sum(lengths.cut(max_length)) / max(1, count)
     counts = {"rows": len(examples), "measured": count, "unknown": lengths.unknown / max(1, lengths.total)}
-    return counts | {mode: read.summary(max_length) for mode, read in lengths.modes.items()}
+    return counts | {"median": median, "p95": p95, "longest": ordered[-1], "cut": cut}
 
 
-def row_lengths(examples: Sequence[Example], tokenizer: Any, reading: Reading | None = None) -> Lengths:
+def row_lengths(
+    examples: Sequence[Example], tokenizer: Any, reading: Reading | None = None, *, apart: bool = False
+) -> Lengths:
     """Return how long each row is, special tokens included, and what the vocabulary lacks.
 
     Args:
         tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
         reading: the instruction before a text and the windows over it.
+        apart: whether the texts of a pair are rows of their own; the longer one counts.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -104,20 +95,18 @@ def row_lengths(examples: Sequence[Example], tokenizer: Any, reading: Reading | 
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         counts |= {text: len(encoding.ids) for text, encoding in zip(chunk, encodings)}
         unknown += sum(token in absent for encoding in encodings for token in encoding.ids)
-    before = counts[how.instruction]
-    single, both = (tokenizer.num_special_tokens_to_add(pair) for pair in (False, True))
-    none = [0] * len(firsts)
-    if paired:
-        pairs = [(counts[one], counts[other]) for one, other in zip(firsts, seconds, strict=True)]
-        joined, shorter = [sum(pair) + both for pair in pairs], [min(one - before, other) for one, other in pairs]
-        longer = [max(one, other + before) + single for one, other in pairs]
-        modes = {
-            "jointly": Read(joined, shorter, both + before, how),
-            "separately": Read(longer, none, single + before, how),
-        }
+    before, special = counts[how.instruction], tokenizer.num_special_tokens_to_add(paired and not apart)
+    shorter = [0] * len(firsts)
+    if not paired:
+        tokens = [counts[text] + special for text in firsts]
     else:
-        modes = {"jointly": Read([counts[text] + single for text in firsts], none, single + before, how)}
-    return Lengths(modes, unknown, sum(counts.values()))
+        pairs = [(counts[one], counts[other]) for one, other in zip(firsts, seconds, strict=True)]
+        if apart:
+            tokens = [max(one, other + before) + special for one, other in pairs]
+        else:
+            tokens = [sum(pair) + special for pair in pairs]
+            shorter = [min(one - before, other) for one, other in pairs]
+    return Lengths(tokens, shorter, special + before, how, unknown, sum(counts.values()))
 
 
 def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,19 +114,12 @@ def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:
     return {name: sets[name] for name in sorted(sets, key=lambda name: (name != "train", name != "dev", name))}
 
 
-def in_use(measured: Mapping[str, Any], modes: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """The readings of one set that some method makes: ``modes`` are their ``pairs`` (jointly, separately)."""
-    # A single text is read in one way, whatever is done with pairs.
-    return {mode: measured[mode] for mode in dict.fromkeys(m if m in measured else "jointly" for m in modes)}
-
-
-def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[str]:
+def warnings(task: str, found: Mapping[str, Any]) -> list[str]:
     """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends, or many words, and what to set.
 
-    ``found`` is the content of ``work/lengths/<task>.json``. Where methods read pairs in both ways, both shares are
-    said, and the advice holds for both.
+    ``found`` is the content of ``work/lengths/<task>.json``.
     """
-    modes, sets, texts = list(modes), in_order(found["sets"]), []
+    sets, texts = in_order(found["sets"]), []
     if unread := {name: measured for name, measured in sets.items() if measured["unknown"] > WORTH_UNKNOWN}:
         named = ", ".join(f"{share(measured['unknown'])} of {name}" for name, measured in unread.items())
         texts.append(
@@ -145,11 +127,9 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
             "encoder for the language. In params.yaml: model: {name: FacebookAI/xlm-roberta-base, revision: COMMIT} "
             "(`regft fetch` gets it). With `regft fit`: --model FOLDER, where such an encoder is."
         )
-    readings = [(name, *reading) for name, measured in sets.items() for reading in in_use(measured, modes).items()]
-    if cut := [reading for reading in readings if reading[2]["cut"] > WORTH_A_WARNING]:
-        paired = any("separately" in measured for measured in sets.values())
-        named = ", ".join(f"{share(of['cut'])} of {name}{paired * f' (pairs {mode})'}" for name, mode, of in cut)
-        p95, longest = (max(of[key] for *_, of in cut) for key in ("p95", "longest"))
+    if cut := {name: measured for name, measured in sets.items() if measured["cut"] > WORTH_A_WARNING}:
+        named = ", ".join(f"{share(measured['cut'])} of {name}" for name, measured in cut.items())
+        p95, longest = (max(measured[key] for measured in cut.values()) for key in ("p95", "longest"))
         wanted, limit = math.ceil(p95 / STEP) * STEP, found["limit"]
         most, windows = wanted if limit is None else min(wanted, limit), found.get("windows", 1)
         steps = [f"set model.max_length: {most} in params.yaml"] if most > found["max_length"] else []
@@ -178,12 +158,10 @@ def share(value: float) -> str:
 
 
 def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Task -> content of its file, as text: one line per set and way of reading."""
-    lines: list[Sequence[str]] = [("task", "set", "pairs", "rows", "median", "95%", "longest", "cut", "unknown")]
+    """Task -> content of its file, as text: one line per set."""
+    lines: list[Sequence[str]] = [("task", "set", "rows", "median", "95%", "longest", "cut", "unknown")]
     for task, found in tasks.items():
-        for name, measured in in_order(found["sets"]).items():
-            for mode, read in in_use(measured, ("jointly", "separately")).items():
-                numbers = (f"{number:,}" for number in (measured["rows"], read["median"], read["p95"], read["longest"]))
-                shares = share(read["cut"]), share(measured["unknown"])
-                lines.append((task, name, mode if "separately" in measured else "-", *numbers, *shares))
-    return "\n".join(aligned(lines, left=3))
+        for name, read in in_order(found["sets"]).items():
+            numbers = (f"{number:,}" for number in (read["rows"], read["median"], read["p95"], read["longest"]))
+            lines.append((task, name, *numbers, share(read["cut"]), share(read["unknown"])))
+    return "\n".join(aligned(lines, left=2))

@@ -118,7 +118,7 @@ class Draft:
     @cached_property
     def tokens(self) -> dict[str, list[int]]:
         """Encoder -> tokens of each row, sorted."""
-        return {name: sorted(lengths.modes["jointly"].tokens) for name, lengths in self.lengths.items()}
+        return {name: sorted(lengths.tokens) for name, lengths in self.lengths.items()}
 
     def unread(self, encoder: str) -> str | None:
         """Return why an encoder does not read the texts; None where it seems to."""

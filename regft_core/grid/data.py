@@ -30,7 +30,6 @@ from regft_core.grid.measured_lengths import (
     lengths_file,
     lengths_inputs,
     measure_task,
-    modes,
     up_to_date_lengths,
 )
 from regft_core.grid.missing_files import require_named_sets, tasks_to_prepare
@@ -141,7 +140,7 @@ def _lengths(project: Project, task: str) -> None:
     key()
     write_json(lengths_file(project.root, task), measured)
     print(table({task: measured}))
-    _warn(*warnings(task, measured, modes(project, task)))
+    _warn(*warnings(task, measured))
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:

@@ -28,7 +28,10 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
     """Return what decides the token lengths of a prepared task: encoder and reading, the rows and the code."""
     model = project.model(task)
     source = resolve_model(model, project.root)
+    # A pair in one input is longer than its texts apart: where methods differ, its length is said of all.
+    pairs = {project.method(name, task).encoder(model).pairs for name in project.methods}
     return {
+        "apart": pairs == {"separately"},
         "encoder": source.name,
         "tokenizer": source.tokenizer_sha256,
         "max_length": model.max_length,
@@ -50,7 +53,9 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
     sets = {
-        name: lengths.measure(read_jsonl(folder / file), tokenizer, inputs["max_length"], reading)
+        name: lengths.measure(
+            read_jsonl(folder / file), tokenizer, inputs["max_length"], reading, apart=inputs["apart"]
+        )
         for name, file in files.items()
     }
     return inputs | {"sets": sets}
@@ -71,12 +76,6 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
     if not (project.root / "work" / "datasets" / task / "task.json").is_file():
         return None
     return up_to_date_lengths(project, task) or measure_task(project, task)
-
-
-def modes(project: Project, task: str) -> list[str]:
-    """How the listed methods read the pairs of a task."""
-    encoders = [project.method(name, task).encoder(project.model(task)) for name in project.methods]
-    return list(dict.fromkeys(encoder.pairs for encoder in encoders))
 
 
 def fast_tokenizer(source: ModelSource) -> Any:

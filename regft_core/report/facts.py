@@ -40,14 +40,9 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
             "draws": [_draws(block) for block in own],
             "max_length": own[0].lengths["max_length"],
             "windows": own[0].lengths.get("windows", 1),
-            # One line per set and way of reading.
             "lengths": [
-                {"set": name, "pairs": mode if "separately" in measured else ""}
-                | {"share": lengths.share(measured[mode]["cut"])}
-                | {"rows": measured["rows"], "measured": measured["measured"], **measured[mode]}
+                {"set": name, "share": lengths.share(measured["cut"]), **measured}
                 for name, measured in lengths.in_order(own[0].lengths["sets"]).items()
-                for mode in ("jointly", "separately")
-                if mode in measured
             ],
         }
         for task, own in by_task.items()

@@ -118,11 +118,6 @@ class BlockData:
     absent: tuple[str, ...]
 
     @property
-    def modes(self) -> list[str]:
-        """How the block's encoders read pairs: jointly, separately."""
-        return list(dict.fromkeys(cell.finetune.model["pairs"] for cell in self.cells.values()))
-
-    @property
     def name(self) -> str:
         """``task-size``."""
         return f"{self.task}-{self.size}"

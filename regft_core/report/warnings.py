@@ -65,10 +65,7 @@ def left_out(inputs: Inputs) -> tuple[str, ...]:
 
 def truncation(blocks: Sequence[BlockData]) -> dict[str, list[str]]:
     """Task -> sets that lost more than a tenth of their rows' ends, with the value to set."""
-    modes: dict[str, list[str]] = {}  # of reading pairs, of the methods of all blocks of a task
-    for block in blocks:
-        modes.setdefault(block.task, []).extend(block.modes)
-    return {b.task: lengths.warnings(b.task, b.lengths, dict.fromkeys(modes[b.task])) for b in blocks}
+    return {block.task: lengths.warnings(block.task, block.lengths) for block in blocks}
 
 
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:

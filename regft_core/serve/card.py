@@ -213,8 +213,7 @@ def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged:
     lengths = _written(Work(context.root).lengths, context.job.task)
     settings = {"max_length": context.last.encoder.max_length, **asdict(Reading.of(context.last.encoder) or Reading())}
     if lengths and reads_encoder(context) and all(lengths.get(name) == value for name, value in settings.items()):
-        mode = context.last.encoder.pairs
-        cut = {name: (rows.get(mode) or rows["jointly"])["cut"] for name, rows in lengths["sets"].items()}
-        shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
+        shown = ", ".join(f"{share(rows['cut'])} of {name}" for name, rows in lengths["sets"].items() if rows["cut"])
         windows = f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
-        yield f"Truncation: {shown or 'no row'} longer than {lengths['max_length']} tokens{windows}."
+        most = "at most " * (bool(shown) and context.last.encoder.pairs == "separately" and not lengths.get("apart"))
+        yield f"Truncation: {most}{shown or 'no row'} longer than {lengths['max_length']} tokens{windows}."

@@ -99,8 +99,9 @@ class ServedModel:
         most = self.served.max_length
         if most is None or not examples:
             return 0, 0, 0
-        lengths = row_lengths(examples, self.tokenizer.backend_tokenizer, self._reading)
-        cut = sum(lengths.modes["separately" if self.rows_per_example == 2 else "jointly"].cut(most))
+        tokenizer, apart = self.tokenizer.backend_tokenizer, self.rows_per_example == 2
+        lengths = row_lengths(examples, tokenizer, self._reading, apart=apart)
+        cut = sum(lengths.cut(most))
         if (prompt := self._prompt) is not None:
             cut = sum(length > prompt.room(most) for length in prompted_lengths(examples, self.tokenizer, prompt))
         return cut, lengths.unknown, lengths.total

@@ -6,6 +6,7 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.data.lengths import Lengths
+from regft_core.data.prompts import Reading
 from regft_core.fit.own_rows import BY_CHARACTERS, other_script, unread
 
 
@@ -21,7 +22,7 @@ from regft_core.fit.own_rows import BY_CHARACTERS, other_script, unread
     ],
 )
 def test_a_language_that_is_not_read_is_said(text: str, encoder: str, unknown: int, warned: bool) -> None:
-    warning = unread([Example("0", text, None, 0)], encoder, Lengths({}, unknown, 100))
+    warning = unread([Example("0", text, None, 0)], encoder, Lengths([], [], 0, Reading(), unknown, 100))
     assert (warning is not None) == warned
     assert warning is None or (encoder in warning and BY_CHARACTERS in warning and "--model" in warning)
 

@@ -95,7 +95,7 @@ def test_sizes_are_those_of_the_prepared_rows(project: Path) -> None:
     sizes = set_sizes(opened, task, opened.model(task))
     assert set(sizes) == set(lengths) == {"train", *counts}
     for name, size in sizes.items():
-        median, p95 = (min(32, lengths[name]["jointly"][part]) for part in ("median", "p95"))
+        median, p95 = (min(32, lengths[name][part]) for part in ("median", "p95"))
         assert median / 2 < size.tokens <= p95
         assert size.rows == (counts[name]["n"] if name in counts else 0)
 

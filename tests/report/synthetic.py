@@ -178,12 +178,7 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
     }
     _json(root / "work" / "datasets" / name / "task.json", described)
     measured = {
-        one: {
-            "rows": n,
-            "measured": n,
-            "unknown": 0.0,
-            "jointly": {"median": 20, "p95": 60, "longest": 200, "cut": 0.01},
-        }
+        one: {"rows": n, "measured": n, "unknown": 0.0, "median": 20, "p95": 60, "longest": 200, "cut": 0.01}
         for one, n in described["counts"].items()
     }
     lengths = {"encoder": "minilm", "max_length": 128, "limit": 512, "sets": measured}

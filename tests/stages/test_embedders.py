@@ -98,7 +98,7 @@ def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path
     assert {name: identity["model"][name] for name in wanted} == wanted
     lengths = json.loads((project / "work" / "lengths" / "reviews.json").read_text())
     assert lengths["windows"] == 2
-    assert 0 < lengths["sets"]["dev"]["jointly"]["cut"] < 1
+    assert 0 < lengths["sets"]["dev"]["cut"] < 1
 
 
 def test_methods_that_cannot_read_windows_are_refused_by_name(project: Path, tmp_path: Path) -> None:

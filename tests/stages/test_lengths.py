@@ -25,8 +25,8 @@ def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None
     prepare(open_project(long))
     found = json.loads((long / "work" / "lengths" / "reviews.json").read_text())
     assert (found["max_length"], found["limit"], set(found["sets"])) == (32, 160, {"train", "dev", "shop"})
-    train = found["sets"]["train"]["jointly"]
-    assert train == {"median": 62, "p95": 62, "longest": 62, "cut": 1.0}
+    wanted = {"median": 62, "p95": 62, "longest": 62, "cut": 1.0}
+    assert found["sets"]["train"].items() >= wanted.items()
     printed = capsys.readouterr()
     assert "reviews: max_length 32 cuts 100.0% of train" in printed.err
     assert "set model.max_length: 64 in params.yaml." in printed.err
@@ -51,20 +51,25 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
     params.write_text(params.read_text().replace("max_length: 32", "max_length: 64"))
     again = lengths.known_lengths(open_project(long), "reviews")
     assert again is not None
-    assert (again["max_length"], again["sets"]["train"]["jointly"]["cut"]) == (64, 0.0)
+    assert (again["max_length"], again["sets"]["train"]["cut"]) == (64, 0.0)
     prepare(open_project(long))
     assert lengths.up_to_date_lengths(open_project(long), "reviews") == again
 
 
-def test_pairs_are_read_as_the_task_and_its_methods_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("methods", "apart"), [(["vanilla", "linear_probe"], False), (["linear_probe"], True)])
+def test_pairs_are_counted_as_the_method_reads_them_that_cuts_most(
+    tmp_path: Path, methods: list[str], apart: bool
+) -> None:
     project = build(
         tmp_path,
         tasks={"reviews": TASK, "pairs": PAIRS},
         grid={"tasks": ["pairs"]},
-        methods=["vanilla", "linear_probe"],
+        methods=methods,
+        report={"reference": methods[0]},
         task_settings={"pairs": {"model": {"pooling": "mean"}}},  # the shared one has no vector for `separately`
     )
-    assert lengths.modes(open_project(project), "pairs") == ["jointly", "separately"]
+    prepare(open_project(project))
+    assert json.loads((project / "work" / "lengths" / "pairs.json").read_text())["apart"] == apart
 
 
 # ---------------------------------------------------------------------------------------- rare classes

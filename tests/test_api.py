@@ -124,7 +124,7 @@ def test_the_documented_calls_run(tmp_path: Path) -> None:
 @pytest.fixture
 def encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A working directory that is a project, so that nothing is written elsewhere, and a tiny encoder there."""
-    (tmp_path / "params.yaml").write_text("execution: {executor: processes, workers: 2, device: cpu}\n")
+    (tmp_path / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
     monkeypatch.chdir(tmp_path)
     return str(tiny_model_dir(tmp_path, "bert"))
 

@@ -27,7 +27,8 @@ def script(cell: str) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-@pytest.mark.parametrize("name", ["from_rows_to_a_model", pytest.param("compare_methods", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(tmp_path: Path, name: str) -> None:
     cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "\n".join(script("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code")

@@ -35,16 +35,6 @@ def test_bins_of_equal_width_hold_their_upper_end_and_ties_share_a_bin_of_equal_
     assert np.bincount(spread).tolist() == [10] * 10
 
 
-def test_merged_labels_count_together(find: Any) -> None:
-    """Three own labels of which two are one label of the set: 0.5 + 0.2 for it, although 0.3 is the second largest."""
-    merged = judged([(0.5, 0.3, 0.2)], [0], to_set=[0, 1, 0])
-    assert merged.probabilities()[0].tolist() == pytest.approx([0.7, 0.3])
-    assert find("calibration", merged).scalars["dev"]["nll"] == pytest.approx(-np.log(0.7))
-    argmax_elsewhere = judged([(0.35, 0.4, 0.25)], [1], to_set=[0, 1, 0])
-    assert argmax_elsewhere.predictions.tolist() == [1]
-    assert argmax_elsewhere.confidences().tolist() == pytest.approx([0.4])
-
-
 def test_the_diagram_is_of_all_bins(find: Any) -> None:
     table = find("calibration", judged(FOUR, GOLD), bins=2).tables["dev"]["reliability"]
     assert table.columns == ("probability", "examples", "confidence", "accuracy")

@@ -75,23 +75,24 @@ def test_half_of_the_rate_is_masked_and_a_larger_rate_replaces_the_same_and_more
     assert np.array_equal(np.concatenate(low.input_ids)[hit], np.concatenate(high.input_ids)[hit])
 
 
-def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The tokens of every text that models read from now on, call by call."""
     seen: list[Any] = []
+    own = TinyModel.predict
+    monkeypatch.setattr(
+        TinyModel, "predict", lambda self, encoded: (seen.append(encoded.input_ids), own(self, encoded))[1]
+    )
+    return seen
 
+
+def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(read: list[Any]) -> None:
     def run(model_seed: int, seed: int) -> list[Any]:
         trained = TinyModel(seed=model_seed)
         judged = finished(trained)
-        seen.clear()
-        own = TinyModel.predict
-
-        def predict(self: Any, encoded: Any) -> Any:
-            seen.append(encoded.input_ids)
-            return own(self, encoded)
-
-        monkeypatch.setattr(TinyModel, "predict", predict)
+        read.clear()
         found("robustness", trained, judged, seed=seed, copies=3, rates=[0.5])
-        monkeypatch.setattr(TinyModel, "predict", own)
-        return list(seen)
+        return list(read)
 
     one = run(0, 0)
     assert len(one) == 3
@@ -133,24 +134,15 @@ def test_exactly_the_share_of_the_tokens_is_masked_largest_first_and_no_added_to
     assert without(encoded, values, 1e-9, mask) == encoded
 
 
-def test_all_arms_read_texts_that_one_method_has_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> None:
     """As in the paper's figure: the same masked texts for the method and for plain fine-tuning."""
     tdt, plain = TinyModel(seed=3), TinyModel(seed=4)
     tdt.said = lambda embedding: embedding[..., 0].sigmoid()
-    seen: list[Any] = []
-    own = TinyModel.predict
-
-    def predict(self: Any, encoded: Any) -> Any:
-        seen.append(encoded.input_ids)
-        return own(self, encoded)
 
     def run(trained: TinyModel, **options: Any) -> tuple[Any, list[Any]]:
         judged = finished(trained)
-        seen.clear()
-        monkeypatch.setattr(TinyModel, "predict", predict)
-        result = found("deletion", trained, judged, models={"tdt": tdt, "vanilla": plain}, **options)
-        monkeypatch.setattr(TinyModel, "predict", own)
-        return result, list(seen)
+        read.clear()
+        return found("deletion", trained, judged, models={"tdt": tdt, "vanilla": plain}, **options), list(read)
 
     alone, of_tdt = run(tdt)
     result, same = run(plain, confidence_of="tdt")
@@ -159,7 +151,6 @@ def test_all_arms_read_texts_that_one_method_has_ordered(monkeypatch: pytest.Mon
     assert alone.remarks == ("tokens are ordered by the confidence that the method has learned",)
     with pytest.raises(Unfit, match="no method here learns a confidence per token"):
         run(plain)
-    monkeypatch.setattr(TinyModel, "predict", own)
     with pytest.raises(Unfit, match="no method here learns a confidence per token"):
         run(tdt, confidence_of="vanilla")
     other: Any = TinyModel()

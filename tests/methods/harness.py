@@ -292,6 +292,14 @@ def gradients(run: Bench) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in run.trainee.named_trainable() if p.grad is not None}
 
 
+def masks_of(bench: Bench, share: float) -> dict[str, Handed]:
+    """A mask over the layers that keeps about ``share``, as a phase called fisher would hand it over."""
+    generator = torch.Generator().manual_seed(5)
+    named = [(name, parameter.shape) for name, parameter in bench.trainee.named_raw() if ".layer." in name]
+    masks = {f"fisher.mask/{name}": torch.rand(shape, generator=generator) < share for name, shape in named}
+    return {"fisher": Handed("key", masks)}
+
+
 def watched(step: Step, look: Callable[[Any], Any] = lambda output: None) -> list[tuple[Any, ...]]:
     """(name, draw, batch, what ``look`` gives of its output) of every pass that the step runs from now on."""
     passes: list[tuple[Any, ...]] = []

@@ -19,7 +19,7 @@ from regft_core.contract import laws
 from regft_core.contract.check_method import Subject
 from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import phase_entries
 from regft_core.hooks.base import implements
 from regft_core.schema.method import declared_cost
 from regft_core.training.stack import Stack
@@ -79,7 +79,7 @@ def on(cases: Sequence[Case]) -> pytest.MarkDecorator:
 
 def in_turn(number: int, place: tuple[str, str]) -> list[pytest.MarkDecorator]:
     """The mark of a slow test: quick ones see BERT on single texts, and some of the other places in turn."""
-    chosen = place == PLACES[0] or (number + PLACES.index(place)) % 16 == 0
+    chosen = place == PLACES[0] or (number + PLACES.index(place)) % 24 == 0
     return [] if chosen else [pytest.mark.slow]
 
 
@@ -89,10 +89,6 @@ def accepted(cases: Sequence[Case]) -> pytest.MarkDecorator:
     marks = {"bert": (), "xlnet": (pytest.mark.slow,)}
     params = [pytest.param(case, name, marks=marks[name], id=f"{case.key}-{name}") for case, name in chosen]
     return pytest.mark.parametrize(("case", "architecture"), params)
-
-
-STEPPING = [case for case in CASES if case.phase.training.epochs]
-every = on(CASES)
 
 
 def short(case: Case, **changes: Any) -> Any:
@@ -118,7 +114,7 @@ def untouched(architecture: str, form: str, at_mask: bool) -> tuple[Bench, torch
 # ------------------------------------------------------------------------------------ refusals
 
 
-@every
+@on([case for case in CASES if case.description.refused_architectures])
 def test_a_family_on_which_it_does_not_run_is_refused(case: Case) -> None:
     for architecture in case.description.refused_architectures:
         with pytest.raises(ModelError) as caught:
@@ -236,7 +232,9 @@ QUICK = (
     "its fit runs the passes that it declares",
     "its passes are random where it says so",
     "padding does not change its loss",
+    "its passes leave the weights as they were",
     "what it hands on and keeps can be stored",
+    "it trains in bf16",
 )
 
 
@@ -251,12 +249,6 @@ QUICK = (
 )
 def test_it_keeps_the_promise(promise: str, case: Case) -> None:
     assert promises(case)[promise][0]() == ""
-
-
-@accepted(STEPPING)
-def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str) -> None:
-    """The optimiser alone moves them: a step that shifts the weights for a pass puts back their very bits."""
-    assert laws.restored(maker(case, architecture)) == ""
 
 
 @pytest.mark.parametrize(("number", "case"), list(enumerate(OTHER_CASES)), ids=[case.name for case in OTHER_CASES])
@@ -320,16 +312,3 @@ def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case)
             found = run.trainee.anchor(anchor)  # type: ignore[arg-type]
             assert all(torch.equal(value, weights[name]) for name, value in found.items())
             assert set(found) == set(run.trainee.plain_names)
-
-
-# ------------------------------------------------------------------------------------ precision
-
-
-@every
-def test_half_precision_is_accepted_or_refused_as_declared(case: Case) -> None:
-    stack = [phase_entries.Entry(case.cls, case.options)]
-    assert not compose.precision_problems(stack, TRAINING)[0]
-    if compose.precision_problems(stack, TRAINING.model_copy(update={"precision": "bf16"}))[0]:
-        return
-    run = case.bench(training=short(case, precision="bf16"))
-    assert len(run.loop().train().curve) == run.loop().total

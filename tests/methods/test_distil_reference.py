@@ -1,4 +1,5 @@
-"""Distillation against numbers worked out by hand; Hinton et al., 2015, section 2."""
+"""Answers as targets, against numbers worked out by hand: a teacher's (Hinton et al., 2015, section 2), and those of
+the model itself to texts without labels (UDA: Xie et al., 2020; FixMatch: Sohn et al., 2020, equation 4)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from regft_core.hooks.declare import Handed, MainPass
 from regft_core.hooks.phase_entries import Entry
 from regft_core.hooks.registry import discover
 from regft_core.kinds.regression import Scale
+from regft_core.methods.uda import HIDDEN, TARGETS, released
 from tests.methods.chain import phase
-from tests.methods.harness import Bench, same
+from tests.methods.harness import STILL, Bench, same, watched
 
 #: Of the student's two logits in four rows.
 GAPS = (1.0, -3.0, 0.0, -0.5)
@@ -140,3 +142,80 @@ def test_at_strength_0_hidden_states_are_not_asked_for() -> None:
     assert not bench(answers).stack.hidden
     assert same(bench(answers).train(), bench(answers, map_learning_rate=0.5).train())
     assert not same(bench(answers).train(), Bench().train())
+
+
+# ----------------------------------------------------------------------------------------- uda, fixmatch
+
+
+HARD = {"targets": "hard", "temperature": 1.0, "annealing": "none"}
+
+
+def unlabelled(**options: Any) -> Bench:
+    return Bench([("uda", options)])
+
+
+#: Two logits are one probability, the sigmoid of their difference: of three texts, and of these with hidden tokens.
+SEEN, HIDDEN_GAPS = (2.0, -1.0, 0.2), (1.0, 0.5, -0.3)
+
+
+def logits(gaps: tuple[float, ...]) -> torch.Tensor:
+    return torch.tensor([[0.5, 0.5 + gap] for gap in gaps])
+
+
+@pytest.mark.parametrize(("temperature", "threshold"), [(1.0, 0.0), (0.5, 0.7), (0.4, 0.9)])
+def test_sharpened_answers_of_confident_texts_are_learned(temperature: float, threshold: float) -> None:
+    run = unlabelled(temperature=temperature, threshold=threshold)
+    loss, share = run.method.divergence(logits(SEEN), logits(HIDDEN_GAPS))
+    counted = [max(sigmoid(gap), sigmoid(-gap)) > threshold for gap in SEEN]
+    each = [kl(sigmoid(gap / temperature), sigmoid(other)) for gap, other in zip(SEEN, HIDDEN_GAPS)]
+    assert float(loss) == pytest.approx(sum(e for e, c in zip(each, counted) if c) / 3, abs=1e-6)
+    assert float(share) == pytest.approx(sum(counted) / 3)
+
+
+def test_the_loss_of_fixmatch() -> None:
+    """Cross-entropy with the most probable label where its probability is above the threshold, over all texts."""
+    loss, _ = unlabelled(**HARD, threshold=0.7).method.divergence(logits(SEEN), logits(HIDDEN_GAPS))
+    # The third text has a probability of 0.55; the labels of the others are 1 and 0.
+    assert float(loss) == pytest.approx((-math.log(sigmoid(1.0)) - math.log(sigmoid(-0.5))) / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "share"),
+    [("linear", 0.3), ("log", 1 - math.exp(-1.5)), ("exp", math.exp(-3.5))],
+)
+def test_a_row_counts_until_its_label_is_learned(schedule: str, share: float) -> None:
+    assert released(schedule, 0.3, 4) == pytest.approx(share * 0.75 + 0.25)
+    run = unlabelled(annealing=schedule)
+    step = run.step(3)  # of ten
+    limit = share / 2 + 0.5
+    gaps = torch.tensor([-1.0, 0.1, 3.0, math.log(limit / (1 - limit)) + 1e-3])
+    outputs = torch.stack([torch.zeros(4), gaps], 1)
+    loss = run.method.task_loss(step, outputs, torch.ones(4, dtype=torch.long))
+    counting = [gap for gap in (-1.0, 0.1, 3.0) if sigmoid(gap) <= limit]
+    assert float(loss) == pytest.approx(sum(-math.log(sigmoid(gap)) for gap in counting) / len(counting), abs=1e-6)
+    learned = torch.tensor([[0.0, 9.0]]).repeat(4, 1)
+    assert float(run.method.task_loss(step, learned, torch.ones(4, dtype=torch.long))) == 0.0
+
+
+def test_a_step_reads_texts_of_its_own_and_hides_some_of_their_tokens() -> None:
+    run = unlabelled(ratio=3, hide=0.5, annealing="none")
+    step = run.step()
+    passes = watched(step)
+    run.stack.backward(step)
+    (_, _, main, _), (first, _, texts, _), (second, _, hidden, _) = passes
+    assert (main, first, second) == (None, TARGETS, HIDDEN)
+    assert len(texts) == 3 * len(step.batch)
+    mask = run.tokenizer.mask_token_id
+    moved = hidden.input_ids != texts.input_ids
+    assert moved.any()
+    assert not moved[texts.segment == -1].any()
+    assert set(hidden.input_ids[moved].tolist()) == {mask}
+    assert not torch.equal(run.step(1).texts().indices, texts.indices)
+    assert same({"ids": run.step().texts().input_ids}, {"ids": texts.input_ids})
+
+
+def test_the_answers_to_whole_texts_are_constants() -> None:
+    """With nothing hidden and nothing dropped out, a soft target at temperature 1 is its own answer: no gradient."""
+    options = {"hide": 0.0, "temperature": 1.0, "annealing": "none"}
+    found, plain = (Bench(listed, dropout=STILL).gradients() for listed in ([("uda", options)], []))
+    assert all(torch.allclose(found[name], plain[name], atol=1e-6) for name in plain)

@@ -8,24 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.hooks.declare import Handed
 from regft_core.methods.fisher import Fisher, FisherConfig
 from regft_core.training.stream import FitData
 from regft_core.training.trainee import Trainee
-from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, same
+from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, masks_of, same
 
 # -------------------------------------------------------------------------------------------------------- child tuning
 
 
 NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
-
-
-def masks_of(bench: Bench, share: float) -> dict[str, Handed]:
-    """A mask over the layers that keeps about ``share``, as a phase called fisher would hand it over."""
-    generator = torch.Generator().manual_seed(5)
-    named = [(name, parameter.shape) for name, parameter in bench.trainee.named_raw() if ".layer." in name]
-    masks = {f"fisher.mask/{name}": torch.rand(shape, generator=generator) < share for name, shape in named}
-    return {"fisher": Handed("key", masks)}
 
 
 def masked_gradients(options: dict[str, Any], seed: int = 0) -> dict[str, torch.Tensor]:
@@ -160,13 +151,6 @@ def test_the_mask_keeps_the_largest_share_over_all_tensors_together(share: float
     assert kept / everything.size == pytest.approx(share, abs=1e-3)
     logged = {name: value for name, _, value in bench.stack.diagnostics().values}
     assert logged["fisher.kept_share"] == pytest.approx(kept / everything.size)
-
-
-def test_measuring_changes_no_weight_and_leaves_the_mode() -> None:
-    plain, bench = Bench(phase="fisher", final=False), fitted()
-    assert same(plain.trainee.plain_weights(), bench.trainee.plain_weights())
-    assert bench.model.training == plain.model.training
-    assert all(parameter.grad is None for parameter in bench.model.parameters())
 
 
 def test_drawn_scores_choose_as_many_entries_and_others() -> None:

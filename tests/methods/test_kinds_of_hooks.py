@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from regft_core.hooks import refusals
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Regulariser
 from regft_core.hooks.declare import ClipSide
 from regft_core.hooks.phase_entries import Entry
 from regft_core.hooks.registry import discover
 from regft_core.schema import StrictModel
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case
-from tests.methods.harness import TRAINING, Bench, Listed, close, declaring, entries, gradients
+from tests.methods.harness import TRAINING, Bench, Listed, close, declaring, entries, gradients, masks_of
 
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
 TOP = "bert.encoder.layer.1.output.dense.weight"
@@ -53,14 +53,6 @@ def both_orders(listed: list[Listed]) -> tuple[list[Listed], list[Listed]]:
         [(renamed(cls, name), options) for (cls, options), name in zip(listed, order, strict=True)]
         for order in (names, names[::-1])
     )
-
-
-def share_of(bench: Bench, share: float) -> dict[str, Handed]:
-    """A mask over the layers, as a phase called fisher would hand it over."""
-    generator = torch.Generator().manual_seed(5)
-    named = [(name, raw) for name, raw in bench.trainee.named_raw() if ".layer." in name]
-    masks = {f"fisher.mask/{name}": torch.rand(raw.shape, generator=generator) < share for name, raw in named}
-    return {"fisher": Handed("key", masks)}
 
 
 # --------------------------------------------------------------- gradients: observe, change, mask
@@ -167,7 +159,7 @@ def test_two_masks_multiply(first: str, second: str) -> None:
 @pytest.mark.parametrize("grouped", [False, True])
 def test_noise_is_that_of_pats_alone_where_the_mask_lets_entries_move(grouped: bool) -> None:
     """Elsewhere nothing would correct it."""
-    handed = share_of(Bench(), 0.3)
+    handed = masks_of(Bench(), 0.3)
     masks = handed["fisher"].of("fisher")
     training = ONE.model_copy(update={"optimizer": "adamax", "learning_rate": 1e-30})
     listed: list[Listed] = [("pats", {})]

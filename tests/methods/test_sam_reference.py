@@ -135,10 +135,3 @@ def test_frozen_tensors_do_not_move_and_attached_ones_do() -> None:
     frozen = moved(Bench([("sam", FORMS["sam"]), ("top_k_layers", {"layers": 1})]))
     assert not frozen["bert.embeddings.word_embeddings.weight"].any()
     assert frozen["classifier.weight"].any()
-
-
-def test_a_penalty_is_that_of_the_weights_in_their_place() -> None:
-    """L2-SP at the start pulls nowhere, also when the weights of a pass are elsewhere."""
-    found = Bench([("sam", FORMS["sam"]), ("l2_sp", {"strength": 100.0})]).gradients()
-    alone = Bench([("sam", FORMS["sam"])]).gradients()
-    assert close(found, alone, rtol=1e-5, atol=1e-7)

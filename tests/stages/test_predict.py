@@ -13,7 +13,8 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
-from regft_core.models import devices, precision
+from regft_core.models import devices
+from regft_core.models import precision as precisions
 from regft_core.models.export_record import Abstain
 from regft_core.serve import predict as serving
 from regft_core.serve.answers import safe_cell
@@ -226,29 +227,31 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
     assert [row["id"] for row in lines(out)] == list("01234")
 
 
-@pytest.mark.parametrize(("method", "task"), [("vanilla", "reviews"), ("pooled", "pairs"), ("vanilla", "scores")])
-def test_int8_answers_nearly_as_fp32_or_is_refused(
-    exported: dict[tuple[str, str], Path], method: str, task: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("precision", "method", "task", "instructions"),
+    [
+        ("int8", "vanilla", "reviews", ("vnni",)),
+        ("int8", "pooled", "pairs", ("vnni",)),
+        ("int8", "vanilla", "scores", ("vnni",)),
+        ("bf16", "pooled", "reviews", ("avx512_bf16", "int8")),  # what this processor has in its place
+    ],
+)
+def test_fewer_bits_answer_nearly_as_fp32_or_are_refused(
+    exported: dict[tuple[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    precision: str,
+    method: str,
+    task: str,
+    instructions: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
+    def processor(*, bf16: bool, int8: bool) -> None:
+        monkeypatch.setattr(devices, "multiplies_bf16", lambda kind: bf16)
+        monkeypatch.setattr(precisions, "multiplies_int8", lambda: int8)
+
+    processor(bf16=True, int8=True)
     examples = [Example(str(n), review(n, n % 9 + 1), review(n + 1) if task == "pairs" else None, 0) for n in range(20)]
-    plain, small = (load_served(exported[method, task], "cpu", one).scores(examples) for one in ("fp32", "int8"))
-    assert abs(plain - small).max() < 0.05 * max(1.0, abs(plain).max())
-    assert abs(plain - small).max() > 0
-    monkeypatch.setattr(precision, "multiplies_int8", lambda: False)
-    with raises_code(ModelError, "precision-not-possible", "int8", "vnni"):
-        load_served(exported[method, task], "cpu", "int8")
-
-
-def test_bf16_answers_nearly_as_fp32_or_is_refused(
-    exported: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    examples = [Example(str(n), review(n, n % 9 + 1), None, 0) for n in range(20)]
-    directory = exported["pooled", "reviews"]
-    monkeypatch.setattr(devices, "multiplies_bf16", lambda kind: True)
-    plain, half = (load_served(directory, "cpu", one).scores(examples) for one in ("fp32", "bf16"))
-    assert 0 < abs(plain - half).max() < 0.05
-    monkeypatch.setattr(devices, "multiplies_bf16", lambda kind: False)
-    monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
-    with raises_code(ModelError, "precision-not-possible", "bf16", "avx512_bf16", "int8"):
-        load_served(directory, "cpu", "bf16")
+    plain, small = (load_served(exported[method, task], "cpu", one).scores(examples) for one in ("fp32", precision))
+    assert 0 < abs(plain - small).max() < 0.05 * max(1.0, abs(plain).max())
+    processor(bf16=False, int8=precision == "bf16")
+    with raises_code(ModelError, "precision-not-possible", precision, *instructions):
+        load_served(exported[method, task], "cpu", precision)

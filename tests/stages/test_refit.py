@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -56,7 +57,7 @@ def described(folder: Path) -> tuple[dict[str, Any], str]:
 
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = make(tmp_path_factory.mktemp("folded") / "project", ["vanilla", "tfidf_logistic", "lp_ft"])
+    root = make(tmp_path_factory.mktemp("folded") / "project", ["vanilla", "lp_ft"])
     return judged(root)
 
 
@@ -86,14 +87,6 @@ def test_all_phases_train_on_all_rows_and_epochs_make_the_steps(folded: Path) ->
     assert record.steps == epochs * ROWS // 8
     before = json.loads((folded / "work/finetune/lp_ft/reviews/full/manifest.json").read_text())["runs"][0]["steps"]
     assert before == epochs * 3  # 20 rows in batches of 8
-
-
-def test_numbers_of_steps_grow_with_the_rows(tmp_path: Path) -> None:
-    root = make(tmp_path / "project", ["vanilla"], training={"max_steps": 3, "warmup_steps": 1})
-    judged(root)
-    context, record = finished_run(refit(root, "vanilla", say=quiet))
-    training = context.phase("finetune").training
-    assert (record.steps, training.max_steps, training.warmup_steps) == (6, 6, 2)  # 40 rows instead of 20
 
 
 def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path) -> None:
@@ -163,16 +156,18 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
 # ------------------------------------------------------------------------------------ other tasks
 
 
-def test_a_share_trains_too_and_a_size_is_said(tmp_path: Path) -> None:
-    task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
-    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": [12], "seeds": [0, 1]})
+def test_a_share_trains_too_numbers_of_steps_grow_with_it_and_a_size_is_said(tmp_path: Path) -> None:
+    task, steps = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}, {"max_steps": 3, "warmup_steps": 1}
+    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": [20], "seeds": [0, 1]}, training=steps)
     judged(root)
     job = refit(root, "vanilla", say=quiet)
-    context, _ = finished_run(job)
+    context, record = finished_run(job)
+    training = context.phase("finetune").training
+    assert (record.steps, training.max_steps, training.warmup_steps) == (6, 6, 2)  # 40 rows instead of 20
     assert [row.idx for row in context.phase("finetune").rows.examples] == [str(n) for n in range(ROWS)]
     of, card = described(export(job))
-    assert of["refit"]["judged_rows"] == [12, 12]
-    assert "trained on 12 rows and evaluated on the 10 rows" in card
+    assert of["refit"]["judged_rows"] == [20, 20]
+    assert "trained on 20 rows and evaluated on the 10 rows" in card
 
 
 def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
@@ -201,11 +196,10 @@ def test_values_have_an_expected_score_and_no_temperature(tmp_path: Path) -> Non
 # ------------------------------------------------------------------------------------ thresholds
 
 
-def test_a_threshold_counts_every_row_of_every_fold_once(tmp_path: Path) -> None:
+def test_a_threshold_counts_every_row_of_every_fold_once(folded: Path, tmp_path: Path) -> None:
     """The answers are replaced by ones whose guarantee is known: 20 right rows of a fold guarantee no 90%, 40 do."""
-    root = make(tmp_path / "project", ["tfidf_logistic"])
-    judged(root)
-    folder = root / "work/evaluate/tfidf_logistic/reviews/full/predictions"
+    root = Path(shutil.copytree(folded, tmp_path / "project", symlinks=True))
+    folder = root / "work/evaluate/vanilla/reviews/full/predictions"
     confidences: dict[str, float] = {}
     for seed in range(4):
         file = folder / f"seed-{seed}" / "dev.jsonl"
@@ -215,7 +209,7 @@ def test_a_threshold_counts_every_row_of_every_fold_once(tmp_path: Path) -> None
             row |= {"prediction": row["label"], "scores": [high, 1 - high] if row["label"] == 0 else [1 - high, high]}
             confidences.setdefault(row["idx"], high)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    job = Job(str(root), "tfidf_logistic", "reviews", "full", 1)
+    job = Job(str(root), "vanilla", "reviews", "full", 1)
     accuracy = 0.89
     found = threshold_for(list(confidences.values()), [True] * ROWS, accuracy)
     assert found is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -114,6 +115,20 @@ def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     return path
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def predictions(root: Path, method: str, task: str, seed: int = 1, size: str = "16") -> list[dict[str, Any]]:
+    """What the stage evaluate wrote of the validation set."""
+    return read_jsonl(root / f"work/evaluate/{method}/{task}/{size}/predictions/seed-{seed}/dev.jsonl")
 
 
 def stage(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:

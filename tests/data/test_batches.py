@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from regft_core.errors import DataError
 from regft_core.training.samplers import by_length
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
+from tests.tiny import tiny_tokenizer
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
 epoch_batches = partial(by_length, labels=())
@@ -162,22 +162,9 @@ PAIRS = [
 SINGLES = [Example(e.idx, e.text, None, e.label) for e in PAIRS]
 
 
-def tokenizer_of(architecture: str, folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    from tests.tiny import tiny_model_dir
-
-    return AutoTokenizer.from_pretrained(str(tiny_model_dir(folder, architecture)))
-
-
-@pytest.fixture(scope="session")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return tokenizer_of("bert", tmp_path_factory.mktemp("bert"))
-
-
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "deberta-v2", "bart", "distilbert"])
-def test_every_family(architecture: str, tmp_path: Path) -> None:
-    tokenizer = tokenizer_of(architecture, tmp_path)
+def test_every_family(architecture: str) -> None:
+    tokenizer = tiny_tokenizer(architecture)
     for examples in (PAIRS, SINGLES):
         encoded = encode(examples, tokenizer, 24)
         assert max(encoded.lengths) <= 24
@@ -194,8 +181,8 @@ def test_every_family(architecture: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "mpnet", "modernbert", "eurobert"])
-def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: str, tmp_path: Path) -> None:
-    tokenizer = tokenizer_of(architecture, tmp_path)
+def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: str) -> None:
+    tokenizer = tiny_tokenizer(architecture)
     with raises_code(DataError, "second-text-missing"):
         encode(SINGLES, tokenizer, 24, rows_per_example=2)
     found = encode(PAIRS, tokenizer, 24, rows_per_example=2)
@@ -211,7 +198,8 @@ def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: s
     assert (len(found), found.labels, found.ids) == (3, [1, 0, 1], ["a", "b", "c"])
 
 
-def test_pairs_lose_tokens_from_the_longer_text(bert: Any) -> None:
+def test_pairs_lose_tokens_from_the_longer_text() -> None:
+    bert = tiny_tokenizer("bert")
     encoded = encode(PAIRS, bert, 16)
     short = bert("great", add_special_tokens=False)["input_ids"]
     assert encoded.segment[1].count(1) == len(short)
@@ -219,5 +207,5 @@ def test_pairs_lose_tokens_from_the_longer_text(bert: Any) -> None:
     assert encoded.segment[2].count(0) == len(bert("good", add_special_tokens=False)["input_ids"])
 
 
-def test_no_examples(bert: Any) -> None:
-    assert encode([], bert, 16).lengths == []
+def test_no_examples() -> None:
+    assert encode([], tiny_tokenizer("bert"), 16).lengths == []

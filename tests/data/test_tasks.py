@@ -66,7 +66,9 @@ def test_what_judges_a_task_can_be_had_where_the_task_can(name: str) -> None:
             assert config.if_present or not isinstance(resolve_ood(name, ood, TASKS).source, FilesSource)
 
 
-@pytest.mark.parametrize("name", ["cue_sentence", "cue_pair", "cue_regression"])
+@pytest.mark.parametrize(
+    "name", ["cue_regression", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cue_sentence", "cue_pair"))]
+)
 def test_builtin_tasks_prepare_anywhere(name: str, tmp_path: Path) -> None:
     described = json.loads((prepare_dataset(tmp_path, name, TASKS) / "task.json").read_text())
     assert set(described["sets"]) == {"dev", "no_cue", "reversed"}
@@ -84,7 +86,7 @@ DUPLICATES = {
 
 
 @pytest.mark.parametrize(
-    "name", ["stsb", "sick", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cola", "paws_qqp"))]
+    "name", ["stsb", *(pytest.param(n, marks=pytest.mark.slow) for n in ("sick", "cola", "paws_qqp"))]
 )
 def test_duplicates_agree_with_an_independent_count(name: str, tmp_path: Path) -> None:
     materialise(name, tmp_path)

@@ -21,8 +21,7 @@ from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
 from regft_core.training.linear_solution import classify_linearly, fit_decision
 from regft_core.training.logistic import Rows
-from tests.small_project import TASK, build, write_csv
-from tests.stages.test_predict import lines
+from tests.small_project import TASK, build, predictions, read_csv, write_csv
 
 
 def rare(rows: int, seed: int = 0) -> tuple[Any, Any]:
@@ -132,10 +131,8 @@ def test_every_answer_is_decided_as_its_rows_were_evaluated(tmp_path: Path, meth
     assert chosen[1] > chosen[0]
     folder = export(Job(str(root), method, "reviews", "160", 1), tmp_path / "exported")
     predict_file(load_served(folder, "cpu"), root / "data" / "dev.csv", tmp_path / "out.csv")
-    evaluated = [
-        json.loads(line) for line in next((root / "work/evaluate").rglob("dev.jsonl")).read_text().splitlines()
-    ]
-    predicted = [("bad", "good").index(row["prediction"]) for row in lines(tmp_path / "out.csv")]
+    evaluated = predictions(root, method, "reviews", size="160")
+    predicted = [("bad", "good").index(row["prediction"]) for row in read_csv(tmp_path / "out.csv")]
     assert predicted == [row["prediction"] for row in evaluated]
     # The decision is another than that of the most probable label, and the probabilities are as they were.
     largest = [int(np.argmax(row["scores"])) for row in evaluated]

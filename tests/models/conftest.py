@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig
-from tests.tiny import tiny_model_dir
+from tests.tiny import ARCHITECTURES, tiny_model_dir
 
+#: Every family with its own head, and some pooled.
+HEADS = [(name, "head") for name in ARCHITECTURES] + [(name, "mean") for name in ("bert", "xlnet", "modernbert")]
+every_head = pytest.mark.parametrize(("architecture", "pooling"), HEADS)
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 
 
@@ -40,8 +44,14 @@ def pooling() -> str:
     return "head"
 
 
+@pytest.fixture(scope="session")
+def made() -> dict[tuple[Any, ...], Loaded]:
+    """What was loaded before, to copy: copying is several times faster than loading."""
+    return {}
+
+
 @pytest.fixture
-def load(checkpoints: Path, pooling: str) -> Callable[..., Loaded]:
+def load(checkpoints: Path, pooling: str, made: dict[tuple[Any, ...], Loaded]) -> Callable[..., Loaded]:
     def build(
         architecture: str,
         *,
@@ -52,11 +62,13 @@ def load(checkpoints: Path, pooling: str) -> Callable[..., Loaded]:
         labels: tuple[str, ...] | None = ("no", "maybe", "yes"),
         **options: Any,
     ) -> Loaded:
-        path = tiny_model_dir(checkpoints, architecture, masked_lm=masked_lm)
-        source = resolve_model(EncoderConfig(name=str(path)), checkpoints)
-        model = load_classifier(
-            source, kind=kind, labels=labels, dropout=dropout, head_seed=head_seed, **{"pooling": pooling, **options}
-        )
-        return Loaded(source, model, load_tokenizer(source))
+        options = {"pooling": pooling, **options}
+        key = (architecture, masked_lm, dropout, head_seed, kind, labels, *sorted(options.items()))
+        if key not in made:
+            path = tiny_model_dir(checkpoints, architecture, masked_lm=masked_lm)
+            source = resolve_model(EncoderConfig(name=str(path)), checkpoints)
+            model = load_classifier(source, kind=kind, labels=labels, dropout=dropout, head_seed=head_seed, **options)
+            made[key] = Loaded(source, model, load_tokenizer(source))
+        return deepcopy(made[key])
 
     return build

@@ -20,6 +20,7 @@ from regft_core.models.source import resolve_model
 from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
+from tests.models.conftest import every_head
 from tests.tiny import ARCHITECTURES, tiny_config, tiny_model_dir, tiny_tokenizer
 
 #: Paths of attention-probability dropout; every other dropout acts on hidden representations.
@@ -36,9 +37,10 @@ ATTENTION = {
 NO_HIDDEN_DROPOUT = ("eurobert",)
 
 
-#: Every family with its own head, and some pooled (see conftest.py).
-HEADS = [(name, "head") for name in ARCHITECTURES] + [(name, "mean") for name in ("bert", "xlnet", "modernbert")]
-every = pytest.mark.parametrize(("architecture", "pooling"), HEADS)
+@pytest.fixture
+def made():
+    """Nothing: loading is what these tests are about."""
+    return {}
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def dropouts(model):
     return found
 
 
-@every
+@every_head
 def test_hidden_dropout_off_leaves_attention_dropout_on(architecture, pooling, load):
     kept = dropouts(load(architecture, dropout=DropoutConfig()).model)
     assert set(kept.values()) == {0.1}, "the tiny checkpoint has 0.1 everywhere"
@@ -100,7 +102,7 @@ def test_dropout_fields_take_what_is_given(hidden, attention, architecture):
     assert not set(fields["hidden"]) & set(fields["attention"])
 
 
-@every
+@every_head
 def test_the_head_is_a_function_of_its_seed_alone(architecture, pooling, load):
     before = torch.get_rng_state()
     first = head_of(load(architecture, head_seed=7).model)
@@ -121,7 +123,7 @@ def test_the_head_is_a_function_of_its_seed_alone(architecture, pooling, load):
             assert value.std().item() == pytest.approx(0.1, rel=0.35)  # initializer_range of the tiny models
 
 
-@every
+@every_head
 def test_everything_but_the_head_comes_from_the_checkpoint(architecture, pooling, load):
     loaded = load(architecture)
     if architecture == "gte":  # its files have other names and packed matrices, which transformers unpacks

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from regft_core.models.sites import SiteHooks, classify, find_sites
-from tests.tiny import ARCHITECTURES
+from tests.models.conftest import every_head
 
 CALLS = {"bart": 4}  # 2 encoder and 2 decoder layers; 2 everywhere else (ALBERT: one module, called twice)
 
@@ -24,11 +24,6 @@ FIRST_LINEAR = {
 PRE_NORM = {"modernbert": "mlp_norm", "eurobert": "post_attention_layernorm"}
 
 
-#: Every family with its own head, and some pooled (see conftest.py).
-HEADS = [(name, "head") for name in ARCHITECTURES] + [(name, "mean") for name in ("bert", "xlnet", "modernbert")]
-every = pytest.mark.parametrize(("architecture", "pooling"), HEADS)
-
-
 def logits_of(loaded, batch=None, seed=0):
     """Logits of one pass whose dropout, if any, is always the same."""
     with torch.random.fork_rng():
@@ -36,7 +31,7 @@ def logits_of(loaded, batch=None, seed=0):
         return classify(loaded.model, batch or loaded.batch())[0]
 
 
-@every
+@every_head
 def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -57,7 +52,7 @@ def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
     assert {site.batch_dim for site in sites.layers} == {1 if architecture == "xlnet" else 0}
 
 
-@every
+@every_head
 def test_a_layer_sees_the_output_of_the_one_before(architecture, pooling, load):
     loaded = load(architecture)
     model, sites = loaded.model.train(), find_sites(loaded.model)
@@ -76,7 +71,7 @@ def test_a_layer_sees_the_output_of_the_one_before(architecture, pooling, load):
         assert torch.equal(inputs[index], outputs[index - 1])
 
 
-@every
+@every_head
 def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, pooling, load):
     loaded = load(architecture)
     model, sites = loaded.model.train(), find_sites(loaded.model)
@@ -93,7 +88,7 @@ def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, 
     assert torch.equal(rows, sites.word_embedding.weight[batch["input_ids"]])
 
 
-@every
+@every_head
 @pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention", "on_layer_output"])
 def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, pooling, place, load):
     # With a constant in its place nothing of the texts is left, so the residual path uses it as well.
@@ -120,7 +115,7 @@ def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architectur
     assert not torch.allclose(logits_of(loaded.model.train() and loaded, one), plain, atol=1e-4)
 
 
-@every
+@every_head
 def test_after_attention_is_what_enters_the_feed_forward_block(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -172,7 +167,7 @@ def test_before_a_norm_the_residual_stream_is_the_site(architecture, load):
     assert loaded.model.get_input_embeddings().weight.grad.isfinite().all()
 
 
-@every
+@every_head
 def test_a_pass_that_breaks_off_does_not_shift_the_next(architecture, pooling, load):
     loaded = load(architecture)
     loaded.model.train()
@@ -199,7 +194,7 @@ def gradients(loaded):
     return {name: value.grad for name, value in loaded.model.named_parameters()}
 
 
-@every
+@every_head
 def test_mixable_matrices_are_pretrained_and_get_gradients(architecture, pooling, load):
     loaded = load(architecture)
     sites, parameters = find_sites(loaded.model), dict(loaded.model.named_parameters())
@@ -242,7 +237,7 @@ def test_a_pooler_that_the_checkpoint_lacks_belongs_to_the_head(architecture, lo
     assert not any(".pooler" in name for name in sites.mixable)
 
 
-@every
+@every_head
 def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -264,7 +259,7 @@ def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architec
     assert any(name.endswith("bias") for name in sites.perturbable) == (architecture not in PRE_NORM)
 
 
-@every
+@every_head
 def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -277,7 +272,7 @@ def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architectur
     assert not sites.no_decay(embedding)
 
 
-@every
+@every_head
 def test_classify_returns_the_hidden_states_that_the_head_receives(architecture, pooling, load):
     loaded = load(architecture)
     batch = loaded.batch()
@@ -302,7 +297,7 @@ def test_segments_matter_where_the_family_has_them(architecture, load):
     assert same == (architecture == "deberta")
 
 
-@every
+@every_head
 def test_padding_does_not_change_the_logits(architecture, pooling, load):
     loaded = load(architecture)
     alone = logits_of(loaded, loaded.batch("no"))

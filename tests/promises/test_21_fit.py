@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.promises.kit import done
-from tests.small_project import REPOSITORY, python, review, write_csv
+from tests.small_project import REPOSITORY, python, read_csv, review, write_csv
 from tests.tiny import tiny_model_dir
 
 PRESET = """\
@@ -85,8 +84,7 @@ def test_a_file_of_rows_becomes_a_model_that_predicts(tmp_path: Path, shape: str
     out = command[command.index("--out") + 1]
     write_csv(tmp_path / "new.csv", [columns[:-1], *(row(n)[:-1] for n in range(5))])
     done(tmp_path, *command[command.index("regft") + 1 :])
-    with (tmp_path / out).open(newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines = read_csv(tmp_path / out)
     answers = [line["prediction"] for line in lines]
     assert len(answers) == 5
     (tmp_path / "call.py").write_text(PYTHON.format(columns=columns[:-1], options=options))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import socket
@@ -32,7 +31,7 @@ from tests.extras import needs
 from tests.promises.kit import done, python, run_cells
 from tests.promises.kit import regft as command_line
 from tests.serve.test_http import ask, served
-from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, review, write_csv
+from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, review, write_csv
 
 GRADES = ["poor", "fair", "fine"]
 HIDDEN = {"format": "glue", "files": {"Reviews.tsv": "hidden.csv"}, "labels": {"bad": "0", "good": "1"}}
@@ -97,11 +96,6 @@ def root(model: Path) -> Path:
     return model.parents[1]
 
 
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 Answer = Callable[[Path, list[Any]], Any]
 
 
@@ -121,7 +115,7 @@ def command(folder: Path, texts: list[Any]) -> Any:
     new, out = folder.parent / f"{folder.name}-new.csv", folder.parent / f"{folder.name}.csv"
     frame(folder, texts).to_csv(new, index=False)
     done(folder.parent, "predict", "--model", str(folder), "--data", str(new), "--out", str(out))
-    return numbers(lines(out))
+    return numbers(read_csv(out))
 
 
 def http(folder: Path, texts: list[Any]) -> Any:
@@ -155,8 +149,7 @@ DOORS: dict[str, Answer] = {"command": command, "http": http, "pyfunc": pyfunc, 
 
 def evaluated(root: Path, task: str) -> list[list[float]]:
     """What the run answered on the validation set."""
-    path = root / f"work/evaluate/{TASKS[task][1]}/{task}/16/predictions/seed-0/dev.jsonl"
-    answers = [json.loads(line) for line in path.read_text().splitlines()]
+    answers = predictions(root, TASKS[task][1], task, seed=0)
     return [[row["prediction"]] if task == "scores" else row["scores"] for row in answers]
 
 
@@ -235,7 +228,7 @@ def test_a_refit_trains_on_all_rows_and_predicts(root: Path, tmp_path: Path) -> 
     done(root, "export", "--method", "vanilla", "--task", "reviews", "--refit")
     (folder,) = (root / "exports").glob("vanilla-reviews-16-refit-*")
     done(root, "predict", "--model", str(folder), "--data", "data/new.csv", "--out", str(tmp_path / "out.csv"))
-    assert len(lines(tmp_path / "out.csv")) == len(NEW)
+    assert len(read_csv(tmp_path / "out.csv")) == len(NEW)
 
 
 def test_a_pipe_answers_line_by_line_as_a_file_does(root: Path, model: Path, tmp_path: Path) -> None:
@@ -248,7 +241,7 @@ def test_a_pipe_answers_line_by_line_as_a_file_does(root: Path, model: Path, tmp
     process = warm.run(REPOSITORY, *arguments, environment=dict(os.environ), given=given)
     assert process.returncode == 0, process.stderr
     answers = [json.loads(line)["prediction"] for line in process.stdout.splitlines()]
-    assert [answer or "" for answer in answers] == [row["prediction"] for row in lines(tmp_path / "o.csv")]
+    assert [answer or "" for answer in answers] == [row["prediction"] for row in read_csv(tmp_path / "o.csv")]
     assert answers[2] is None
     assert command_line(root, *to_file).returncode == 3, "an output that exists is not replaced"
 
@@ -288,7 +281,7 @@ def test_rows_worth_labelling_are_picked(root: Path, model: Path, tmp_path: Path
     write_csv(tmp_path / "new.csv", [("review",), *((text,) for text in texts)])
     arguments = ("--data", str(tmp_path / "new.csv"), "--rows", "5", "--out", str(tmp_path / "picked.csv"))
     done(root, "pick", "--model", str(model), *arguments)
-    picked = [row["review"] for row in lines(tmp_path / "picked.csv")]
+    picked = [row["review"] for row in read_csv(tmp_path / "picked.csv")]
     assert len(set(picked)) == 5
     assert set(picked) <= set(texts)
 

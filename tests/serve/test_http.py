@@ -24,7 +24,7 @@ from regft_core.serve.answers import Writer, columns_of_requests, rounded
 from regft_core.serve.http import LOCAL, Batcher, Limits, Refused, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
-from tests.small_project import review, write_csv
+from tests.small_project import read_jsonl, review, write_csv
 
 JSON = {"Content-Type": "application/json"}
 
@@ -76,7 +76,7 @@ def test_concurrent_requests_get_the_answers_of_predict(port: int, model: Served
     """To 2e-6: the sixth digit may differ with the texts that share a batch."""
     texts = [review(n, n % 40) if n % 9 else " " for n in range(60)]
     predict_file(model, write_csv(tmp_path / "new.csv", [("review",), *((t,) for t in texts)]), tmp_path / "out.jsonl")
-    expected = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = read_jsonl(tmp_path / "out.jsonl")
     with ThreadPoolExecutor(12) as pool:
         bodies = [{"rows": [{"review": text} for text in texts[n : n + 3]]} for n in range(0, 60, 3)]
         found = list(pool.map(lambda body: ask(port, "/predict", body), bodies))

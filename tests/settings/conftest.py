@@ -109,6 +109,13 @@ FILES = {
     "data/opinions/dev.csv": "sentence,label\nBad,0\n",
 }
 
+
+def edit(text: str, old: str, new: str) -> str:
+    """Replace what must be there; where ``old`` is empty, write a line below."""
+    assert old in text, old
+    return text.replace(old, new) if old else f"{text}{new}\n"
+
+
 Build = Callable[[dict[str, str | None]], Path]
 Failures = Callable[[dict[str, str | None]], list[Problem]]
 

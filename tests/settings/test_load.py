@@ -13,14 +13,10 @@ from regft_core.settings.read_project import load_project
 from regft_core.settings.yaml_paths import METHODS, project_root, read, store_path
 from tests.errors import raises_code
 from tests.settings import conftest
+from tests.settings.conftest import edit
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 FILMS, SCORES = "pipelines/tasks/films.yaml", "pipelines/tasks/scores.yaml"
-
-
-def edit(text: str, old: str, new: str) -> str:
-    assert old in text, old
-    return text.replace(old, new)
 
 
 def test_a_regression_task(files: dict[str, str], failures: Any, build: Any, registry: dict[str, Any]) -> None:

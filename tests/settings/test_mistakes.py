@@ -13,14 +13,10 @@ from ruamel.yaml import YAML
 
 from regft_core.errors import ConfigError
 from regft_core.settings.read_project import load_project
+from tests.settings.conftest import edit
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
-
-
-def edit(text: str, old: str, new: str) -> str:
-    assert old in text, old
-    return text.replace(old, new) if old else f"{text}{new}\n"
 
 
 #: (file, text to replace, where it is empty: to write below; replacement; line, code). More: tests/promises/test_11.

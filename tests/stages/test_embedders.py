@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
-from tests.small_project import PAIRS, TASK, build, review, stage, write_csv
+from tests.small_project import PAIRS, TASK, build, predictions, read_csv, review, stage, write_csv
 from tests.tiny import EMBEDDERS, tiny_model_dir
 
 #: Two windows of 8 tokens and a rest that is cut, behind an instruction.
@@ -52,11 +50,6 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return root
 
 
-def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
-    path = root / "work" / "evaluate" / method / task / "16" / "predictions" / "seed-0" / "dev.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.parametrize("task", ["reviews", "pairs"])
 @pytest.mark.parametrize("method", ["lp_ft", "lora"])
 def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: Path, method: str, task: str) -> None:
@@ -69,10 +62,9 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
     assert getattr(model.model, "pooling") == context.last.encoder.pooling  # noqa: B009
     file = "dev" if task == "reviews" else "pairs-dev"
     counted = predict_file(model, project / "data" / f"{file}.csv", tmp_path / "out.csv")
-    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as lines:
-        found = list(csv.DictReader(lines))
+    found = read_csv(tmp_path / "out.csv")
     assert len(found) == 32
-    for row, one in zip(found, stored(project, method, task), strict=True):
+    for row, one in zip(found, predictions(project, method, task, seed=0), strict=True):
         scores = [float(row["probability_bad"]), float(row["probability_good"])]
         assert scores == pytest.approx(one["scores"], abs=2e-6)
     if task == "reviews":

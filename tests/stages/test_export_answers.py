@@ -21,8 +21,7 @@ from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
-from tests.small_project import PAIRS, SCORES, TASK, build
-from tests.stages.test_predict import lines, stored
+from tests.small_project import PAIRS, SCORES, TASK, build, predictions, read_csv
 
 TASKS = {"reviews": (TASK, "dev"), "pairs": (PAIRS, "pairs-dev"), "scores": (SCORES, "scores-dev")}
 
@@ -50,7 +49,7 @@ def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, met
     served = load_served(folder, "cpu")
     by_mlflow = load_model(str(folder)).predict(pd.read_csv(root / "data" / f"{TASKS[task][1]}.csv"))
     counted = predict_file(served, root / "data" / f"{TASKS[task][1]}.csv", tmp_path / "out.csv")
-    found, expected = lines(tmp_path / "out.csv"), stored(root, method, task)
+    found, expected = read_csv(tmp_path / "out.csv"), predictions(root, method, task)
     assert (counted.rows, counted.cut) == (len(expected), 0)
     assert [list(by_mlflow), len(by_mlflow)] == [[name for name in found[0] if name in by_mlflow], len(found)]
     assert [str(value) for value in by_mlflow["prediction"]] == [row["prediction"] for row in found]
@@ -75,8 +74,8 @@ def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) 
     Project.open(folder).run(method, "alike")
     served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / "exported"), "cpu")
     predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / "out.csv")
-    expected = [row["prediction"] for row in stored(folder, method, "alike")]
-    found = [float(row["prediction"]) for row in lines(tmp_path / "out.csv")]
+    expected = [row["prediction"] for row in predictions(folder, method, "alike")]
+    found = [float(row["prediction"]) for row in read_csv(tmp_path / "out.csv")]
     assert found == pytest.approx(expected, abs=1e-4)
     assert len(set(found)) > 1
 

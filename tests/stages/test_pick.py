@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from regft_core.errors import DataError
 from regft_core.serve.model import load_served
 from regft_core.serve.pick import choose, pick_file, uncertainty
 from tests.errors import raises_code
-from tests.small_project import review, write_csv
+from tests.small_project import read_csv, review, write_csv
 
 
 def test_the_most_uncertain_row_comes_first_and_its_copies_last() -> None:
@@ -47,8 +46,7 @@ def test_rows_are_written_whole_with_prediction_and_uncertainty(
     counted = pick_file(load_served(exported[method, "reviews"], "cpu"), data, tmp_path / "out.csv", 5)
     assert (counted.rows, counted.read, counted.empty) == (5, 15, 2)
     assert counted.repeated == 13 - len(set(texts))
-    with (tmp_path / "out.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "out.csv")
     assert list(rows[0]) == ["id", "review", "prediction", "uncertainty"]
     assert len({row["review"] for row in rows}) == 5
     assert all(row["review"] == [*texts, texts[0]][int(row["id"])] for row in rows)

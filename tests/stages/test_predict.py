@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from regft_core.serve.answers import safe_cell
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
-from tests.small_project import review, write_csv
+from tests.small_project import read_csv, read_jsonl, review, write_csv
 from tests.stages.conftest import LONG
 
 TEXTS = [review(0), LONG, review(3, 20), "a", review(2, 11)]
@@ -37,17 +36,6 @@ def data(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate(TEXTS)])
 
 
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
-    """Predictions of the evaluate stage on dev, seed 1."""
-    path = root / "work" / "evaluate" / method / task / "16" / "predictions" / "seed-1" / "dev.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_chunks_change_neither_order_nor_predictions(
     model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,8 +46,8 @@ def test_chunks_change_neither_order_nor_predictions(
     predict_file(model, data, tmp_path / "chunks.jsonl")
     monkeypatch.setattr(serving, "CHUNK_CHARACTERS", 1)
     predict_file(model, data, tmp_path / "rows.jsonl")
-    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 50
-    whole, chunks = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("whole", "chunks"))
+    assert len(read_jsonl(tmp_path / "rows.jsonl")) == 50
+    whole, chunks = (read_jsonl(tmp_path / f"{name}.jsonl") for name in ("whole", "chunks"))
     assert [row["row"] for row in chunks] == list(range(1, 51))
     for one, other in zip(whole, chunks, strict=True):
         assert one["prediction"] == other["prediction"]
@@ -71,7 +59,7 @@ def test_rows_without_a_text_get_no_prediction_and_are_counted(model: ServedMode
     data.write_text('{"review": "good film"}\n{"review": null}\n{"review": "  "}\n{"other": 1}\n{"review": "bad"}\n')
     counted = predict_file(model, data, tmp_path / "out.csv")
     assert (counted.rows, counted.empty) == (5, 3)
-    assert [bool(row["prediction"]) for row in lines(tmp_path / "out.csv")] == [True, False, False, False, True]
+    assert [bool(row["prediction"]) for row in read_csv(tmp_path / "out.csv")] == [True, False, False, False, True]
     data.write_text('{"review": "good film"}\n{"review": 7}\n{"review": "\\ud83d"}\n')
     counted = predict_file(model, data, tmp_path / "again.csv")
     assert (counted.rows, counted.empty, counted.unreadable) == (3, 2, 2)
@@ -127,7 +115,7 @@ def test_no_cell_is_a_formula(model: ServedModel, tmp_path: Path) -> None:
     evil = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "  =1", "-5", "2.5", "a=b"]
     data = write_csv(tmp_path / "new.csv", [("review", "=note"), *(("good", text) for text in evil)])
     predict_file(model, data, tmp_path / "out.csv", keep=["=note"])
-    found = [row["'=note"] for row in lines(tmp_path / "out.csv")]
+    found = [row["'=note"] for row in read_csv(tmp_path / "out.csv")]
     assert found == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "'\tx", "'  =1", "-5", "2.5", "a=b"]
     assert safe_cell(-0.5) == -0.5
 
@@ -163,13 +151,14 @@ def test_rows_below_the_exported_threshold_are_not_answered(
     model = load_served(exported["vanilla", "reviews"], "cpu")
     plain = predict_file(model, data, tmp_path / "all.csv")
     assert plain.abstained == 0
-    assert "answered" not in lines(tmp_path / "all.csv")[0]
-    best = [max(float(row["probability_bad"]), float(row["probability_good"])) for row in lines(tmp_path / "all.csv")]
+    answered = read_csv(tmp_path / "all.csv")
+    assert "answered" not in answered[0]
+    best = [max(float(row["probability_bad"]), float(row["probability_good"])) for row in answered]
     threshold = (sorted(best)[1] + sorted(best)[2]) / 2
     abstain = Abstain(threshold=threshold, accuracy=0.9, confidence=0.95, coverage=0.6, rows=100)
     abstaining = replace(model, served=model.served.model_copy(update={"abstain": abstain}))
     counted = predict_file(abstaining, data, tmp_path / "some.csv")
-    found = lines(tmp_path / "some.csv")
+    found = read_csv(tmp_path / "some.csv")
     assert counted.abstained == 2
     for row, value in zip(found, best, strict=True):
         assert row["answered"] == ("true" if value >= threshold else "false")
@@ -224,7 +213,7 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
         raise Killed
     assert predict_file(model, data, out, keep=["id"]).resumed == 0
     assert "begins anew" in capsys.readouterr().err
-    assert [row["id"] for row in lines(out)] == list("01234")
+    assert [row["id"] for row in read_csv(out)] == list("01234")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from regft_core.serve.predict import predict_file
 from regft_core.serve.standard_input import predict_stream
 from tests import warm
 from tests.errors import raises_code
-from tests.small_project import REPOSITORY, review, write_csv
+from tests.small_project import REPOSITORY, read_jsonl, review, write_csv
 
 TEXTS = [review(0), review(1, 20), " ", "eine Übung, mit Komma", *(review(n, n % 7) for n in range(30))]
 
@@ -45,7 +45,7 @@ def test_lines_of_every_format_are_answered_as_in_a_file(model: ServedModel, tmp
     """The sixth digit may differ: which rows share a batch depends on time."""
     data = write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate(TEXTS)])
     predict_file(model, data, tmp_path / "out.jsonl")
-    expected = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = read_jsonl(tmp_path / "out.jsonl")
     found = streamed(model, content_of(form, tmp_path), form)
     assert len(found) == len(expected) == 34
     for one, other in zip(found, expected, strict=True):

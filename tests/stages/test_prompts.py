@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from regft_core.errors import ConfigError
 from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from tests import warm
-from tests.small_project import TASK, build, stage, write_csv
+from tests.small_project import TASK, build, predictions, read_csv, read_jsonl, stage, write_csv
 from tests.tiny import tiny_model_dir
 
 PROMPT = {"template": "{text} it was [MASK] .", "words": {"bad": "sad", "good": "happy"}}
@@ -48,9 +47,8 @@ assert "regft_core" not in sys.modules
 
 def prepared(root: Path, *, masked_lm: bool = True, task: dict[str, Any] = REVIEWS, **changes: Any) -> Path:
     build(root, tasks={"reviews": task}, **{"methods": METHODS, **changes})
-    rows = list(csv.reader((root / "data" / "shop.csv").open()))
-    names = {"bad": "down", "good": "up"}
-    write_csv(root / "data" / "shop.csv", [rows[0], *((text, names[label]) for text, label in rows[1:])])
+    rows, names = read_csv(root / "data" / "shop.csv"), {"bad": "down", "good": "up"}
+    write_csv(root / "data" / "shop.csv", [[*rows[0]], *((row["review"], names[row["verdict"]]) for row in rows)])
     if masked_lm:
         shutil.rmtree(root / "models" / "tiny")
         shutil.copytree(tiny_model_dir(root / "scratch", "bert", masked_lm=True), root / "models" / "tiny")
@@ -68,11 +66,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def recorded(root: Path, method: str, name: str = "dev") -> list[dict[str, Any]]:
-    folder = root / "work" / "evaluate" / method / "reviews" / "16" / "predictions" / "seed-1"
-    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.parametrize(
     "method", ["prompt_fine_tuning", "prompt_fine_tuning_drawn", "prompt_fine_tuning_demonstrations"]
 )
@@ -82,8 +75,8 @@ def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path
         trained, "predict", "--model", str(folder), "--data", "data/dev.csv", "--out", str(tmp_path / "found.jsonl")
     )
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
-    known = recorded(trained, method)
+    found = read_jsonl(tmp_path / "found.jsonl")
+    known = predictions(trained, method, "reviews")
     assert len(found) == len(known)
     for one, other in zip(found, known, strict=True):
         assert [one["probability_bad"], one["probability_good"]] == pytest.approx(other["scores"], abs=1e-6)
@@ -91,10 +84,11 @@ def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path
 
 def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path, tmp_path: Path) -> None:
     folder = export(Job(str(trained), "prompt_fine_tuning", "reviews", "16", 1), tmp_path / "model")
-    text = next(csv.DictReader((trained / "data" / "dev.csv").open()))["review"]
+    text = read_csv(trained / "data" / "dev.csv")[0]["review"]
     done = warm.run(folder, "-c", SCRIPT, str(folder), text, environment=dict(os.environ))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == pytest.approx(recorded(trained, "prompt_fine_tuning")[0]["scores"], abs=1e-5)
+    evaluated = predictions(trained, "prompt_fine_tuning", "reviews")[0]["scores"]
+    assert json.loads(done.stdout) == pytest.approx(evaluated, abs=1e-5)
     card = (folder / "README.md").read_text()
     assert "classifier('a text it was [MASK] .')" in card
 

@@ -23,7 +23,7 @@ from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for
 from tests.errors import raises_code
 from tests.grid.conftest import bits, quiet, reproduce
-from tests.small_project import SCORES, TASK, build, stage, write_csv
+from tests.small_project import SCORES, TASK, build, read_jsonl, stage, write_csv
 
 WORDS = ["film", "story", "actor", "plot", "music", "place", "food", "service", "night", "house", "dog", "cat", "red"]
 ROWS = 40
@@ -203,7 +203,7 @@ def test_a_threshold_counts_every_row_of_every_fold_once(folded: Path, tmp_path:
     confidences: dict[str, float] = {}
     for seed in range(4):
         file = folder / f"seed-{seed}" / "dev.jsonl"
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows = read_jsonl(file)
         for row in rows:
             high = 0.6 + int(row["idx"]) / 200 if seed < 2 else 0.55
             row |= {"prediction": row["label"], "scores": [high, 1 - high] if row["label"] == 0 else [1 - high, high]}

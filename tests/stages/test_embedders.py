@@ -44,7 +44,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     rows = [(review(n, 3 + n), ("bad", "good")[n % 2]) for n in range(32)]
     write_csv(root / "data" / "dev.csv", [("review", "verdict"), *rows])
     done = Project.open(root)
-    for method in methods:
+    for method in methods[1:]:
         for task in ("reviews", "pairs"):
             done.run(method, task)
     return root
@@ -75,7 +75,7 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
 
 
 def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> None:
-    context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
+    context = Context(Job(str(project), "lora", "reviews", "16", 0))
     trained = FinishedModel(context)
     encoded = trained.encode(context.phase("finetune").rows.examples)
     for look in (trained.batches, editable):
@@ -84,7 +84,7 @@ def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> N
 
 
 def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path) -> None:
-    context = Context(Job(str(project), "vanilla", "reviews", "16", 0))
+    context = Context(Job(str(project), "lora", "reviews", "16", 0))
     identity = context.phase("finetune").identity()
     wanted = {"prompt": "see the film : ", "windows": 2, "stride": 2}
     assert {name: identity["model"][name] for name in wanted} == wanted

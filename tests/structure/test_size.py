@@ -59,7 +59,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/report": (2750, 20),
     "tests/runs": (3600, 24),
     "tests/serve": (300, 2),
-    "tests/settings": (2600, 18),
+    "tests/settings": (2550, 17),
     "tests/stages": (1800, 16),
     "tests/statistics": (1450, 12),
     "tests/store": (500, 2),

@@ -1,4 +1,4 @@
-"""The section ``tuning``: which trials each arm gets, and what is refused."""
+"""The sections ``tuning`` and ``evaluations``: which trials each arm gets; names, options and tasks of evaluations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from regft_core.errors import ConfigError
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import budget_lines
+from tests.errors import raises_code
 from tests.settings.conftest import PARAMS, Build
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
@@ -77,3 +79,28 @@ def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: di
     files = {"params.yaml": PARAMS + tuning, "pipelines/methods/noise.yaml": "training: {epochs: 0}\n"}
     project = load_project(build(files), registry)
     assert [len(project.trials(name)) for name in ("vanilla", "noise", "mask")] == [2, 0, 0]
+
+
+# ----------------------------------------------------------------------------------------- evaluations
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("", {}),
+        ("evaluations: []", {}),
+        ("evaluations: [sensitivity, calibration]", {"sensitivity": {}, "calibration": {}}),
+        ("evaluations: {sensitivity: {}, calibration: {}}", {"sensitivity": {}, "calibration": {}}),
+        ("evaluations:\n  calibration: {bins: 10}", {"calibration": {"bins": 10}}),
+    ],
+)
+def test_a_list_and_a_mapping_mean_the_same(
+    build: Build, registry: dict[str, Any], section: str, expected: dict[str, Any]
+) -> None:
+    assert load_project(build({"params.yaml": f"{PARAMS}{section}\n"}), registry).params.evaluations == expected
+
+
+def test_an_evaluation_that_fits_no_task_is_refused(build: Build, registry: dict[str, Any]) -> None:
+    params = PARAMS.replace("[opinions]", "[scores]") + "evaluations: [calibration, sensitivity]\n"
+    with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification"):
+        load_project(build({"params.yaml": params}), registry)

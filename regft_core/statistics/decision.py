@@ -86,13 +86,17 @@ def beliefs(
     kind = np.repeat([0.0, FAR_SPREAD**2], len(own) // 2)
     variance = SPREADS[:, None, None] ** 2 + kind + own  # [G, 1, C]
     centre = np.full((len(SPREADS), 1), np.median(means))
-    for _ in range(_ROUNDS):  # expectation maximisation
-        density = likely * np.exp(-0.5 * (means - centre)[:, :, None] ** 2 / variance) / np.sqrt(variance)
-        total = np.maximum(density.sum(axis=2), 1e-300)
-        share = density / total[:, :, None]  # [G, k, C]
+    with np.errstate(divide="ignore"):  # a component may have no weight
+        before = np.log(likely)
+    for _ in range(_ROUNDS):  # expectation maximisation, in logarithms: methods may be thousands of points apart
+        heights = before - 0.5 * (means - centre)[:, :, None] ** 2 / variance - 0.5 * np.log(variance)
+        peaks = heights.max(axis=2, keepdims=True)
+        density = np.exp(heights - peaks)
+        total = density.sum(axis=2, keepdims=True)
+        share = density / total  # [G, k, C]
         precision = (share / variance).sum(axis=2)
         centre = ((precision @ means) / precision.sum(axis=1))[:, None]
-    logs = np.log(total).sum(axis=1) - 0.5 * np.log(precision.sum(axis=1))
+    logs = (np.log(total) + peaks).sum(axis=(1, 2)) - 0.5 * np.log(precision.sum(axis=1))
     weights = _BEFORE * np.exp(logs - logs.max())
     weights /= weights.sum()
     pulls = own / variance

@@ -30,6 +30,13 @@ def test_without_noise_the_expected_score_is_the_mean_and_the_best_is_certain() 
     assert [b.loss for b in found] == pytest.approx([0.10, 0.05, 0.0], abs=1e-6)
 
 
+def test_methods_thousands_of_points_apart_have_a_best_one() -> None:
+    observed = np.array([[1.0, 1.1, 0.9], [1e6, 2e6, 3e6]])
+    good, bad = beliefs(observed, np.tile(observed, (50, 1, 1)), point=1.0, higher_is_better=False)
+    assert good.best == 1.0
+    assert np.isfinite([good.expected, good.low, good.high, bad.expected, bad.loss]).all()
+
+
 def test_noise_that_all_methods_share_changes_nothing() -> None:
     """Rows that are hard for every method move all means, not the choice."""
     observed = np.repeat([[0.80], [0.85], [0.90]], 4, axis=1)

@@ -99,6 +99,11 @@ def test_the_shipped_preset_is_valid() -> None:
     first, second = ([trial[shares] for trial in trials] for trials in preset.tuning.methods["lp_ft_share"][:2])
     assert first == [1.0]
     assert 0.0 in second
+    # So that the best of them can be compared, each list adds one training, whatever shares of it are tried.
+    for name, lists in preset.tuning.methods.items():
+        for count in range(1, len(lists) + 1):
+            settings = [{k: v for k, v in t.items() if k != shares} for t in preset.trials(name, count)]
+            assert len({str(sorted(one.items())) for one in settings}) == count, name
 
 
 def test_solved_methods_come_before_the_first_that_is_tuned() -> None:

@@ -84,6 +84,12 @@ def test_links_out_of_the_folder_are_refused_but_those_of_the_hubs_cache(folder:
         load_served(folder, "cpu")
 
 
+def test_an_adapter_is_refused(folder: Path) -> None:
+    edit(folder / "adapter_config.json", base_model_name_or_path="/elsewhere", peft_type="LORA")
+    with raises_code(ModelError, "adapter-in-encoder", "merge_and_unload"):
+        load_served(folder, "cpu")
+
+
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
 def test_a_kernel_of_a_foreign_config_is_ignored_with_a_warning(folder: Path, capsys: Any, key: str) -> None:
     expected = load_served(folder, "cpu").scores(TEXTS)

@@ -6,6 +6,7 @@ import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ class Subject:
         for precision in ("bf16", "fp16"):
             lossy = {"precision": precision, "allow_precision_loss": True}
             refused = precision_problems(self.stack, self.training.model_copy(update=lossy))[0]
-            law = lambda lossy=lossy: laws.trains(make(**lossy))  # noqa: E731
+            law = partial(laws.trains, make(**lossy))
             listed[f"it trains in {precision}"] = law, no_steps or "; ".join(refused)
         return listed
 

@@ -234,6 +234,8 @@ def run_job(job: Job, *, device: str) -> str:
         record = records.get("evaluate") or records.get("finetune") or records["search"]
         if (values := job.values or records["search"].get("tuned", {}).get("values")) and not job.refit:
             name += f" (chosen: {described(values)})"
+        if job.refit and record["status"] == "ok":  # its line counts all phases
+            record = record | {part: record[part] + records["search"][part] for part in ("steps", "seconds")}
     return f"  {name}: {describe(record, project.tasks[job.task].primary)}"
 
 

@@ -28,7 +28,7 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
     """Return what decides the token lengths of a prepared task: encoder and reading, the rows and the code."""
     model = project.model(task)
     source = resolve_model(model, project.root)
-    # A pair in one input is longer than its texts apart: where methods differ, its length is said of all.
+    # Where methods read pairs in different ways, lengths are those of a pair in one input, the longer ones.
     pairs = {project.method(name, task).encoder(model).pairs for name in project.methods}
     return {
         "apart": pairs == {"separately"},
@@ -52,13 +52,10 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     folded = "folds" in described.get("drawn", {})  # the training rows are those of evaluation
     files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
-    sets = {
-        name: lengths.measure(
-            read_jsonl(folder / file), tokenizer, inputs["max_length"], reading, apart=inputs["apart"]
-        )
-        for name, file in files.items()
-    }
-    return inputs | {"sets": sets}
+    rows = {name: read_jsonl(folder / file) for name, file in files.items()}
+    how = {"reading": reading, "apart": inputs["apart"]}
+    sets = {name: lengths.measure(of, tokenizer, inputs["max_length"], **how) for name, of in rows.items()}
+    return inputs | {"pairs": any(row.text_pair is not None for row in rows["train"][:1]), "sets": sets}
 
 
 def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:

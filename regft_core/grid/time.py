@@ -269,8 +269,9 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
     described = read_json(project.root / "work" / "datasets" / task / "task.json")
     rows = {name: one["n"] for name, one in of_seed(described, project.params.grid.seeds[0])["sets"].items()}
     most, sizes = encoder.max_length * encoder.windows, {}
+    texts = 2 if lengths["apart"] and lengths["pairs"] else 1  # each of them as long as the longer one
     for name, measured in lengths["sets"].items():
-        median, p95 = (min(most, measured[part]) for part in ("median", "p95"))
+        median, p95 = (texts * min(most, measured[part]) for part in ("median", "p95"))
         # The mean of a curve through half the median, the median and the 95th percentile, roughly.
         sizes[name] = SetSize(rows.get(name, 0), 0.6 * median + 0.3 * p95)
     return sizes

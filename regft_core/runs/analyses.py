@@ -107,7 +107,7 @@ class JudgedRun:
         return {evaluation.name: self._finding(evaluation, options) for evaluation, options in fitting(self.context)}
 
     def _finding(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
-        """What one evaluation found, from the store or made now; where it was made is beside it."""
+        """Return the findings of one evaluation, from the store or made now, and where they were made."""
 
         def find(_: Any, here: Mapping[str, Any]) -> Made:
             described = {

@@ -78,7 +78,7 @@ class PhaseRows:
 
     @cached_property
     def _source(self) -> tuple[Any, ...]:
-        """What tells the rows from others, the states of their files before any is read."""
+        """The states of their files before any is read, and how rows are drawn: equal ones are of equal rows."""
         paths = (*self.files, self.dataset / GROUPS, *([self.judging] if self.judging else []))
         return tuple(file_state(str(path)) for path in paths), self.draw, self.labelled, self.held_out
 
@@ -95,7 +95,7 @@ class PhaseRows:
 
     @property
     def summary(self) -> Summary:
-        """What a key needs of the rows; of rows that were seen before it is known without reading them."""
+        """Hash and number of the rows, for keys; rows that this process has seen before are not read again."""
         return _summaries.get(self._source) or self._read[1]
 
     @cached_property

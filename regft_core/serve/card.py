@@ -215,5 +215,6 @@ def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged:
     if lengths and reads_encoder(context) and all(lengths.get(name) == value for name, value in settings.items()):
         shown = ", ".join(f"{share(rows['cut'])} of {name}" for name, rows in lengths["sets"].items() if rows["cut"])
         windows = f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
-        most = "at most " * (bool(shown) and context.last.encoder.pairs == "separately" and not lengths.get("apart"))
+        apart = lengths.get("pairs") and context.last.encoder.pairs == "separately"
+        most = "at most " if shown and apart and not lengths["apart"] else ""
         yield f"Truncation: {most}{shown or 'no row'} longer than {lengths['max_length']} tokens{windows}."

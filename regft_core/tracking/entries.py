@@ -231,8 +231,9 @@ class _CellFiles:
         """A file of a stored run, which may not be there; None without a store."""
         return self.store / "runs" / key[:2] / key / name if self.store and key else None
 
-    def _tensors(self, key: str, *names: str) -> list[Path]:
-        return [path for name in names if (path := self._stored(key, f"{name}.safetensors")) is not None]
+    def _tensors(self, key: str, name: str) -> list[Path]:
+        path = self._stored(key, f"{name}.safetensors")
+        return [] if path is None else [path]
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:
         """One entry for each phase that was trained, and for each member of a repeated one, in their order."""

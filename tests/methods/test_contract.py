@@ -212,7 +212,7 @@ def maker(case: Case, architecture: str = "bert", training: Any = None, **form: 
 
 
 def promises(case: Case) -> dict[str, tuple[Callable[[], str], str]]:
-    """What ``regft test-method`` tries of a case."""
+    """The promises of a case that ``regft test-method`` tries."""
     own = phase_entries.Entry(case.cls, case.options)
     steps = {"max_steps": 4} if case.phase.training.epochs else {}
 

@@ -46,7 +46,7 @@ def pooling() -> str:
 
 @pytest.fixture(scope="session")
 def made() -> dict[tuple[Any, ...], Loaded]:
-    """What was loaded before, to copy: copying is several times faster than loading."""
+    """Loaded models, to be copied: copying is several times faster than loading."""
     return {}
 
 

@@ -11,6 +11,7 @@ import pytest
 from regft_core.data.prepare import prepare_dataset
 from regft_core.grid import measured_lengths as lengths
 from regft_core.grid.data import prepare, skew_warnings
+from regft_core.grid.time import set_sizes
 from regft_core.runs.opened_project import open_project
 from tests.small_project import PAIRS, TASK, build, stage
 
@@ -69,7 +70,13 @@ def test_pairs_are_counted_as_the_method_reads_them_that_cuts_most(
         task_settings={"pairs": {"model": {"pooling": "mean"}}},  # the shared one has no vector for `separately`
     )
     prepare(open_project(project))
-    assert json.loads((project / "work" / "lengths" / "pairs.json").read_text())["apart"] == apart
+    opened, found = open_project(project), json.loads((project / "work" / "lengths" / "pairs.json").read_text())
+    assert found["apart"] == apart
+    size = set_sizes(opened, "pairs", opened.method("linear_probe", "pairs").encoder(opened.model("pairs")))["train"]
+    texts = 2 if apart else 1  # a step reads both, each as long as the longer one
+    assert size.tokens == pytest.approx(
+        texts * (0.6 * found["sets"]["train"]["median"] + 0.3 * found["sets"]["train"]["p95"])
+    )
 
 
 # ---------------------------------------------------------------------------------------- rare classes

@@ -166,12 +166,15 @@ def _folded(solution: Solution, centre: Array, scale: Array) -> Solution:
 # one number times a direction, so that few rows of a rare label suffice: the log ratio of the largest class's rows to
 # those of each class (Menon et al., ICLR 2021, whose number is 1), the positive class alone where the metric counts one
 # class, and of several labels also the same offset for all. The number is the best on average over resampled rows; of
-# equal ones the smallest.
+# equal ones the smallest. Where all classes count, it is drawn towards 1, right for the mean recall of classes:
+# a long tail has few rows to choose by.
 
 #: Multiples of a direction that are tried; 0, the most probable label, is one of them.
 STEPS = np.arange(-10, 61) / 40
 #: Resamples of the rows over which a multiple is judged.
 RESAMPLES = 50
+#: Rows of a class (in harmonic mean) that the multiple 1 counts as.
+ROWS_FOR_ONE = 5
 
 
 def fit_decision(
@@ -208,7 +211,12 @@ def fit_decision(
     weights = np.array([np.bincount(draw, minlength=len(labels)) for draw in draws], dtype=np.float64)
     sign = -1.0 if judge.lower_is_better else 1.0
     scores = sign * judge.weighted(labels, np.array(decided).astype(kind.dtype), weights, positive).mean(axis=0)
-    return Decision(tuple(offsets[int(scores.argmax())].tolist()), at_least_one)
+    best = offsets[int(scores.argmax())]
+    if kind.one_label and not judge.needs_positive_label:
+        seen = present[rows].sum(axis=0)
+        each = 1 / (1 / seen[seen > 0]).mean()  # the rarest classes have the most say in a mean over classes
+        best = (each * best + ROWS_FOR_ONE * directions[0]) / (each + ROWS_FOR_ONE)
+    return Decision(tuple(best.tolist()), at_least_one)
 
 
 def decision_of(setting: Setting, left_out: Array | None, labels: npt.NDArray[Any]) -> Decision | None:

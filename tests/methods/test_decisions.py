@@ -19,6 +19,7 @@ from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
+from regft_core.training import linear_solution
 from regft_core.training.linear_solution import classify_linearly, fit_decision
 from regft_core.training.logistic import Rows
 from tests.small_project import TASK, build, predictions, read_csv, write_csv
@@ -44,15 +45,27 @@ def test_offsets_raise_the_metric_on_rows_that_did_not_choose_them(metric: str) 
     assert score(decision, *other, metric) > score(None, *other, metric) + 0.2
 
 
+def test_a_long_tail_does_not_choose_its_offsets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, share, gains = find("classification"), np.arange(1, 16) ** -1.5, [0.0, 0.0]
+    for draw in map(np.random.default_rng, range(4)):
+        gold = draw.choice(15, 2000, p=share / share.sum())
+        features = draw.normal(size=(2000, 50)) + draw.normal(size=(15, 50))[gold] * 0.6
+        fit = classify_linearly(Rows(features[:60], gold[:60], classes=15))
+        for place, rows in enumerate((5, 0)):
+            monkeypatch.setattr(linear_solution, "ROWS_FOR_ONE", rows)
+            decision = fit_decision(kind, fit.left_out, gold[:60], "f1_macro", None)
+            decided = kind.predictions(decision.logits(features @ fit.weight.T + fit.bias)[60:], np.arange(15))
+            gains[place] += metrics.find("f1_macro").score(gold[60:], decided, None) / 4
+    assert gains[0] > gains[1] + 0.01
+
+
 def test_rows_that_every_fit_saw_do_not_choose() -> None:
     logits, gold = rare(400)
     unseen = np.full((40, 2), np.nan)
     chosen = fit_decision(find("classification"), logits, gold, "f1_macro", 1)
     # Labels in the shares of the others: only the directions know how many rows a class has.
-    assert (
-        fit_decision(find("classification"), np.vstack([logits, unseen]), np.r_[gold, gold[:40]], "f1_macro", 1)
-        == chosen
-    )
+    more = np.vstack([logits, unseen]), np.r_[gold, gold[:40]]
+    assert fit_decision(find("classification"), *more, "f1_macro", 1) == chosen
 
 
 def test_of_several_labels_one_number_serves_all_and_no_row_is_empty() -> None:

@@ -40,7 +40,7 @@ def argument(name: str, help: str, **options: Any) -> Argument:
     """Return an argument, as of ``ArgumentParser.add_argument``; its default is shown with its help."""
     if options.get("default"):
         help = f"{help} (default: {options['default']})"
-    if options.get("action") == "append":
+    if options.get("action") == "append" or options.get("nargs") == "*":  # else argparse calls the latter required
         options["default"] = []
     if not name.startswith("--"):
         options["metavar"] = name.upper()

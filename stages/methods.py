@@ -16,6 +16,7 @@ from regft_core.names import suggestion
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.controls import missing, with_controls
 from regft_core.settings.preset import preset_file
+from regft_core.settings.yaml_paths import method_file
 
 from .common import PRESET, argument, command, flag, print_promises
 
@@ -40,7 +41,7 @@ def methods(root: Path, arguments: argparse.Namespace) -> None:
     known = [line.name for line in lines]
     if unknown := [name for name in arguments.names if name not in known]:
         hint = suggestion(unknown[0], known, "there are")
-        raise ConfigError([Problem("unknown-method", "", 0, "", f"unknown method '{unknown[0]}'", hint)])
+        raise ConfigError([Problem("unknown-method", method_file(unknown[0]), 0, "", "there is no such method", hint)])
     lines = [line for line in lines if not arguments.names or line.name in arguments.names]
     if arguments.json:
         print(json.dumps([to_jsonable_python(line) for line in lines], indent=1))

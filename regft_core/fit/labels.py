@@ -219,7 +219,7 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
         message = f"{len(counts)} different labels in {len(cells)} rows"
         return "too-many-labels", message, "name the column of the labels; --kind regression takes numbers as they are"
     if wrong := kind.wrong_labels(tuple(counts)):
-        return "labels-do-not-fit", wrong, "rename them in the file"
+        return "labels-do-not-fit", wrong, "rename them in the file, or give another --kind"
     if kind.ordered and (word := next((label for label in counts if labels.number(label) is None), None)):
         message = f"'{word}' is not a number, so the order of the labels is not known"
         return "order-unknown", message, "write numbers from low to high, or list the labels in the YAML of a task"

@@ -92,9 +92,10 @@ def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem
     if here := [one for one, wrong in problems.items() if not wrong]:
         return here, []
     return [], [
-        Problem(code, "--model", 0, one, message.partition("\n")[0], ALIASES[one].advice if one in ALIASES else "")
+        Problem(code, "--model", 0, "", text, ALIASES[one].advice if one in ALIASES else hint)
         for one, wrong in problems.items()
         for _, code, message in wrong[:1]
+        for text, _, hint in [message.partition("\n    -> ")]
     ]
 
 

@@ -48,7 +48,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     Raises:
         InputChanged: configuration, code, rows or packages are not those of the plan.
     """
-    grid, planned = _Grid(open_project(root), stage, say), read_plan(root, stage)
+    grid, planned = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
     if only:
         planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
     else:  # outputs of cells that are no longer in the grid go
@@ -86,8 +86,8 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
 class _Grid:
     """One stage of one project, whose configuration holds to the end of the stage."""
 
-    def __init__(self, project: Project, stage: Stage, say: Callable[[str], None]) -> None:
-        self.project, self.root, self.stage, self.say = project, project.root, stage, say
+    def __init__(self, project: Project, stage: Stage, only: Sequence[str], say: Callable[[str], None]) -> None:
+        self.project, self.root, self.stage, self.only, self.say = project, project.root, stage, only, say
         self.folder = project.root / "work" / stage
 
     def compute(self, stale: dict[str, Keys]) -> Failures:
@@ -95,6 +95,7 @@ class _Grid:
         failures, waiting = dict[str, str](), dict[str, set[int]]()
         project = self.project.snapshot()
         planner = Planner(project)
+        ahead = self._ahead(project) if stale and self.stage == "search" else {}
         for name, keys in stale.items():
             self._require_planned(project, name, keys)
             try:
@@ -103,24 +104,28 @@ class _Grid:
                 failures[name] = str(error)
                 continue
             if missing:
-                waiting[name] = set().union(*(planner.add(job, self.stage) for job in missing))
-        if waiting and self.stage == "search":
-            self._add_opponents(planner)
+                waiting[name] = set().union(*(planner.add(job, ahead.get(job, self.stage)) for job in missing))
+        for job, stage in ahead.items() if waiting else ():
+            planner.add(job, stage)
         return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
 
-    def _add_opponents(self, planner: Planner) -> None:
-        """Add the runs that train no encoder, which are cheap: their scores are there before the long searches end.
+    def _ahead(self, project: Project) -> dict[Job, Stage]:
+        """Runs that train no encoder, which are cheap: their scores are there before the long searches end.
 
         They go into the run store, where the stage finetune finds them; one that fails there fails again, and is told.
         """
-        for cell in cells(planner.project):
-            jobs = jobs_of(planner.project, cell)
-            if planner.project.trials(cell.method) or trains_encoder(Context(jobs[0], project=planner.project)):
+        ahead: dict[Job, Stage] = {}
+        for cell in cells(project):
+            if project.trials(cell.method) or (self.only and f"{cell.method}/{cell.task}" not in self.only):
+                continue
+            jobs = jobs_of(project, cell)
+            if trains_encoder(Context(jobs[0], project=project)):
                 continue
             for job in jobs:
-                context = Context(job, project=planner.project)
+                context = Context(job, project=project)
                 if not context.store.holds(context.last.key()):
-                    planner.add(job, "finetune")
+                    ahead[job] = "finetune"
+        return ahead
 
     def _compute(self, jobs: Sequence[PlannedJob], waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
         store, executor = project_store(self.project), self.project.params.execution.executor

@@ -37,7 +37,7 @@ from regft_core.settings.project import Project
 from regft_core.settings.read_tasks import Reader
 from regft_core.settings.small import in_small
 from regft_core.settings.validate import validate
-from regft_core.settings.yaml_paths import METHODS, PRESETS, method_file, missing, without_override
+from regft_core.settings.yaml_paths import METHODS, PRESETS, method_file, missing, no_project, without_override
 
 
 def load_project(
@@ -62,6 +62,8 @@ def load_project(
     """
     root, check_composition = Path(root), check_composition and registry is None
     registry = discover() if registry is None else registry
+    if params_text is None and params_file == "params.yaml" and not (root / params_file).exists():
+        raise ConfigError([no_project(root)])
     document = params_text if isinstance(params_text, Document) else load_yaml(root / params_file, root, params_text)
     if params_file.startswith(PRESETS):
         document = without_override(document)

@@ -103,6 +103,18 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     assert "evaluate: 1 run, 1 job on the executor 'serial'" in said  # the others when they were trained
 
 
+def test_what_trains_no_encoder_has_its_scores_before_the_searches_by_one_job_each(project: Path) -> None:
+    change(project, methods=["majority", "linear_probe", "weight_mixup"], report={"reference": "majority"})
+    said: list[str] = []
+    compute_only(project, "search", [f"weight_mixup/{TASK}"], said.append)
+    assert [line.split()[0] for line in said] == ["search:", "weight_mixup", "weight_mixup"]
+    shutil.rmtree(project / "work" / "search")
+    said.clear()
+    compute(project, "search", say=said.append)
+    assert said[0] == "search: 4 runs, 4 jobs on the executor 'serial'"
+    assert all("accuracy" in line for line in said[1:])
+
+
 def test_bf16_is_refused_before_anything_runs_on_a_processor_that_lacks_it(
     project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

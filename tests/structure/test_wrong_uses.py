@@ -31,6 +31,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     use_project(ROOT)
 
 
+def no_params(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "params.yaml").unlink()
+
+
 def no_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(root / "work"))
 
@@ -48,7 +52,10 @@ def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (no_git, ("run",), 2, "git-missing", "install git"),
         (no_dvc, ("run",), 2, "no-project", "dvc init"),
+        (no_params, ("check",), 2, "no-project", "regft init"),
+        (no_params, ("controls",), 2, "no-project", "regft init"),
         (as_it_is, ("init", "."), 2, "folder-in-use", "folder"),
+        (as_it_is, ("methods", "lorra"), 2, "unknown-method", "'lora'"),
     ],
 )
 def test_it_gives_one_error_and_loses_nothing(

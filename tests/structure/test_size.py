@@ -47,7 +47,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/execution": (1000, 8),
     "tests/fit": (650, 5),
     "tests/gpu": (250, 2),
-    "tests/grid": (750, 5),
+    "tests/grid": (800, 5),
     "tests/hooks": (200, 1),
     "tests/kinds": (600, 4),
     "tests/methods": (7350, 37),

@@ -160,8 +160,7 @@ class LinearHead(Regulariser):
         """
         model, linear = self.trainee.model, self._linear()
         features, labels = [], []
-        for batch, received, logits in data.received(self._name, FEATURE_BATCH):
-            rows = _one_each(received, batch.attention_mask)
+        for batch, rows, logits in data.received(self._name, FEATURE_BATCH):
             mapped = linear.weight.detach() @ rows.T + linear.bias.detach()[:, None]
             if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
                 raise ModelError(
@@ -172,11 +171,3 @@ class LinearHead(Regulariser):
             features.append(rows.float().cpu())
             labels.append(batch.labels.cpu())
         return torch.cat(features), torch.cat(labels)
-
-
-def _one_each(received: Tensor, mask: Tensor) -> Tensor:
-    """One vector a row; where the head maps tokens and averages their logits, the mean of the real tokens."""
-    if received.dim() == 2:
-        return received
-    weight = mask.unsqueeze(-1).to(received.dtype)
-    return (received * weight).sum(1) / weight.sum(1)

@@ -93,8 +93,9 @@ def _add(digest: Any, name: str, tensor: Tensor) -> None:
 def answers(
     model: Any, linear: str, features: Features | None, precision: str = "fp32"
 ) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-    """A function of a batch: what the linear of that name receives, and the logits [B, K]; in the caller's modes.
+    """A function of a batch: what the linear of that name receives [B, d], and logits [B, K]; in the caller's modes.
 
+    Where the head maps tokens and averages their logits (EuroBERT), the vector is the mean over the real tokens.
     With ``features``, vectors [B, d] are read where they are kept, and the linear is all that runs. They are kept
     where the logits are what the linear alone gives, bit for bit: not of heads that do more behind it.
     """
@@ -114,9 +115,13 @@ def answers(
             logits, _ = classify(model, batch.model_inputs(), padded=batch.padded)
         finally:
             handle.remove()
-        if vectors is not None and received[-1].dim() == 2 and torch.equal(module(received[-1]), logits):
-            vectors.put(batch, received[-1])
-        return received[-1], logits
+        rows = received[-1]
+        if rows.dim() == 3:
+            weight = batch.attention_mask.unsqueeze(-1).to(rows.dtype)
+            rows = (rows * weight).sum(1) / weight.sum(1)
+        if vectors is not None and torch.equal(module(rows), logits):
+            vectors.put(batch, rows)
+        return rows, logits
 
     def answers_alone(batch: Batch) -> tuple[Tensor, Tensor]:
         received, logits = zip(*map(answer, batch.one_by_one()), strict=True)

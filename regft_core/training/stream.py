@@ -148,7 +148,7 @@ class FitData:
             yield batch, logits
 
     def received(self, linear: str, batch_size: int) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-        """The batches of ``sequential``, what the linear of that name receives of them in fp32, and their logits."""
+        """The batches of ``sequential``, what the linear of that name receives of them in fp32 [B, d], and logits."""
         answer = answers(self.trainee.model, linear, self.trainee.features)
         for batch in self.sequential(batch_size):
             with evaluating(self.trainee.model), torch.no_grad():

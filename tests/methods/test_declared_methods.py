@@ -44,7 +44,9 @@ def kind_of(name: str) -> str:
 
 
 def own_runner(name: str) -> Runner:
-    return Runner(six_layers() if names_layers(name) else source_of("bert"), pair=True, kind=kind_of(name))
+    own, source = method(name).config.model, six_layers() if names_layers(name) else source_of("bert")
+    read = {"pooling": own.get("pooling", "head"), "separately": own.get("pairs") == "separately"}
+    return Runner(source, pair=True, kind=kind_of(name), **read)
 
 
 @cache

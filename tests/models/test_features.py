@@ -83,13 +83,15 @@ def test_logits_of_kept_vectors_are_those_of_a_pass(architecture: str, pooling: 
 
 
 def test_heads_with_more_behind_the_linear_run_with_their_encoder() -> None:
-    """EuroBERT averages the logits of its tokens: nothing is kept, and the answer is the model's."""
+    """EuroBERT averages the logits of its tokens: nothing is kept, and a row's vector is the mean over its tokens."""
     model = loaded("eurobert").eval()
     batch, memory = batch_of("eurobert", [0, 1, 2]), Memory()
     with torch.no_grad():
         expected, _ = classify(model, batch.model_inputs(), padded=batch.padded)
         for _ in range(2):
-            assert torch.equal(answers(model, linear_of(model), Features(memory, {}))(batch)[1], expected)
+            received, logits = answers(model, linear_of(model), Features(memory, {}))(batch)
+            assert torch.equal(logits, expected)
+            assert torch.allclose(model.get_submodule(linear_of(model))(received), expected, atol=1e-6)
     assert not memory
 
 

@@ -34,7 +34,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], Any, tuple[str, ...]]] = {
         lambda n: (f"{review(n)} {n}", f"product {n % 9}", NAMES[n % 2]),
         ("--group", "product"),
     ),
-    "numbers": (("text", "label"), lambda n: (f"{review(n)} {n}", 1000 * (n % 7) + n / 8), ()),
+    "numbers": (("text", "label"), lambda n: (f"{review(n)} {n}", 1000 * (n % 6) + n / 8), ()),
     "grades": (("text", "label"), lambda n: (f"{review(n)} {n}", 1 + n % 4), ("--kind", "ordinal")),
     "several labels": (
         ("text", "label"),

@@ -60,7 +60,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root) / (24 if "large" in original else 12)
     after = [change for change in changes if not change.startswith(_BEFORE_ONLY)]
-    data = changed(Document(shrunk(wanted, depth), {}, file), after).data
+    data = changed(Document(shrunk(wanted, depth, encoder), {}, file), after).data
     data["small_scale"] = {"preset": name, "rows": ROWS, "depth": depth, "changes": _differences(printed, data)}
     head = f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n"
     return make_folder(root, root / FOLDER / f"{name}{SUFFIX}", head + folder_text(root, data))
@@ -73,9 +73,9 @@ def in_small(file: Document, params: Params) -> Document:
     return replace(file, data=capped(file.data, params.small_scale.depth, encoder=params.model.name))
 
 
-def shrunk(data: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """Return the data of a preset in small; ``scale``: layers of the encoder over those of the preset's."""
-    small: dict[str, Any] = capped(data, scale)
+def shrunk(data: Mapping[str, Any], scale: float, encoder: str) -> dict[str, Any]:
+    """Return the data of a preset in small, with ``encoder`` in every phase; ``scale``: its layers over the paper's."""
+    small: dict[str, Any] = capped(data, scale, encoder=encoder)
     small["grid"] |= {"seeds": SEEDS}
     for section in (small["grid"], *(small.get("task_settings") or {}).values()):
         if "sizes" in section:
@@ -84,7 +84,7 @@ def shrunk(data: Mapping[str, Any], scale: float) -> dict[str, Any]:
         tuning["methods"] = {name: _two_trials(trials) for name, trials in (tuning.get("methods") or {}).items()}
         tuning["values"] = _two_trials(tuning.get("values") or {})
     small = without_encoder(small)
-    return {**small, "model": {**small["model"], "name": ENCODER}}
+    return {**small, "model": {**small["model"], "name": encoder}}
 
 
 def _two_trials(grid: Any) -> Any:
@@ -114,7 +114,7 @@ def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[st
     """Return what differs from the preset, in sentences."""
     seeds, full = (plural(len(grid["seeds"]), "seed") for grid in (data["grid"], printed["grid"]))
     return [
-        f"Encoder {data['model']['name']} in place of {printed['model']['name']}.",
+        f"Encoder {data['model']['name']} in place of {printed['model']['name']}, in every phase.",
         f"At most {ROWS} rows of each set, {seeds} (the preset: {full}), at most {plural(CAPS['epochs'], 'epoch')}, "
         f"two tuning trials and {data['model'].get('max_length', CAPS['max_length'])} tokens of each input.",
     ]

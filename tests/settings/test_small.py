@@ -86,7 +86,9 @@ def test_an_encoder_that_is_not_on_this_disk_is_refused(root: Path) -> None:
 def test_trials_are_two_and_windows_fit_into_the_smaller_length() -> None:
     tuning = {"values": {"a": [1, 2, 3], "b": [1, 2]}, "methods": {"m": [{"a": 1}, {"a": 2}, {"a": 3}]}}
     model = {"name": "x", "revision": "main", "pooling": "mean", "max_length": 256, "windows": 4, "stride": 100}
-    cut = small.shrunk({"model": model, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}, 0.25)
+    cut = small.shrunk(
+        {"model": model, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}, 0.25, "y"
+    )
     assert cut["tuning"] == {"values": {"a": [1, 2], "b": [1]}, "methods": {"m": [{"a": 1}, {"a": 2}]}}
     assert cut["grid"]["sizes"] == [small.ROWS // 2, small.ROWS]
     found = EncoderConfig.model_validate(cut["model"])

@@ -87,7 +87,7 @@ def finetune(context: Context, searched: Record) -> Record:
         "diagnostics": [],
     }
     if searched["status"] != "ok":
-        return record | {"status": "failed", "error": searched["error"], "degraded": [], "environment": None}
+        return record | {"degraded": []} | {part: searched[part] for part in ("status", "error", "environment")}
     result = produce(phase).result
     given = context.method, context.shared, context.task_config, context.project.tasks
     marks = compose.degradations(context.registry, *given, tf32=bool(result["environment"].get("tf32")))

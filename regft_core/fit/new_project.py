@@ -160,8 +160,8 @@ def new_method(root: Path, name: str) -> list[Path]:
         Path(method_file(name)): YAML,
         Path("tests") / f"test_{name}.py": TEST,
     }
-    is_word = keyword.iskeyword(name) or yaml.safe_load(name) != name  # of Python, or of YAML: null, true
-    if is_word or not name.isidentifier() or name.startswith("_") or name != name.lower():
+    is_name = name.isidentifier() and name == name.lower() and not name.startswith("_")
+    if not is_name or keyword.iskeyword(name) or yaml.safe_load(name) != name:  # a word of YAML: null, true
         problem = (
             "name-not-possible",
             f"'{name}' names no method",

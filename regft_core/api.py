@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from regft_core.disk.files import write_text
-from regft_core.errors import RunFailed
+from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
 from regft_core.fit.own_rows import Asked
 from regft_core.grid.cell_keys import grid_rows, read_failures
@@ -108,7 +108,12 @@ class Project:
 
         def change(place: Any) -> None:
             for section in sections:
-                place = place.setdefault(section, {})
+                if place.get(section) is None:
+                    place[section] = {}
+                place = place[section]
+                if not isinstance(place, dict):
+                    message = f"'{section}' is not a mapping, so '{key}' cannot be set"
+                    raise ConfigError([Problem("not-a-mapping", file.name, 0, key, message, "check the key")])
             place[last] = value
 
         text = edited(file, change)

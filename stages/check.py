@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from textwrap import fill
@@ -23,7 +24,7 @@ from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
 from regft_core.settings.trial_values import budget_lines
 
-from .common import COLUMNS, PRESET, argument, command, flag, project_or_preset
+from .common import COLUMNS, PRESET, argument, command, flag, project_or_preset, refuse_contradictions
 
 
 @command(PRESET, flag("--json", "one JSON object, for scripts"))
@@ -71,12 +72,12 @@ def warn(project: Project) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
-        )
-    return value
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(
+        f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
+    )
 
 
 @command(
@@ -91,8 +92,8 @@ def _positive(text: str) -> float:
 def plan(root: Path, arguments: argparse.Namespace) -> None:
     """Show what would be trained and how long it takes.
 
-    Trains nothing. Prints a line for each cell, the time of each stage, and how
-    many texts max_length cuts.
+    Trains nothing. Prints a line for each cell, the time of what is still to
+    train, and how many texts max_length cuts.
 
     examples
       regft plan
@@ -102,6 +103,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
     """
     from regft_core.grid.cell_keys import grid_rows
 
+    refuse_contradictions([(arguments.json and arguments.detect, "--json has the rows alone")], "leave --detect out")
     project = project_or_preset(root, arguments.preset)
     warn(project)
     rows = grid_rows(project.snapshot())

@@ -25,7 +25,7 @@ from regft_core.settings.run_config import lay_out_config
 from regft_core.settings.small import lay_out_small
 from regft_core.settings.yaml_paths import LEADERBOARD, no_project
 
-from .common import CHANGES, COLUMNS, argument, command, flag, open_preset
+from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refuse_contradictions
 
 #: The variable with a file that stage report makes when it has printed the leaderboard.
 PRINTED = "REGFT_PRINTED"
@@ -119,6 +119,8 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
     next: open presets/hype_table3/reports/report.html
     """
     if arguments.name is None:
+        lost = arguments.set or arguments.plan or arguments.scale != "full"
+        refuse_contradictions([(lost, "NAME is missing: options are for one preset")], "`regft preset` lists them")
         print(listed(root))
         return
     open_preset(root, arguments.name, arguments.set)  # a mistake is reported with the preset's own lines
@@ -126,12 +128,13 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
     folder = lay(root, arguments.name, arguments.set)
     project = open_project(folder)
     if arguments.plan:
-        changes, rows = [part for change in arguments.set for part in ("--set", change)], grid_rows(project)
+        name = shlex.join([arguments.name, *(part for change in arguments.set for part in ("--set", change))])
+        again, fetch, rows = f"regft preset {name}", f"regft fetch --preset {name}", grid_rows(project)
         if (mark := project.params.small_scale) is not None:
             print(mark.mark)
-            changes += ["--scale", "small"]
+            again, fetch = f"{again} --scale small", f"(cd {folder.relative_to(root)} && regft fetch)"
         print(estimate(project, rows).line())
-        print(needs_text(project, shlex.join([arguments.name, *changes])))
+        print(needs_text(project, again, fetch))
         return
     require_named_sets(project)  # before DVC, whose own words would stand around the error
     _announce(root, folder, project, arguments.name)

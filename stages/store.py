@@ -40,9 +40,17 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
     """
     from regft_core.runs.context import project_store
 
+    prunes, named = arguments.action == "prune", bool(arguments.cells)
+    refuse_contradictions(
+        [
+            (prunes and named, "prune takes no METHOD/TASK: what was used least recently goes first"),
+            (not prunes and not named, "share needs METHOD/TASK"),
+        ],
+        "regft store prune, or regft store share METHOD/TASK",
+    )
     project = open_project(root)
     store = project_store(project)
-    if arguments.action == "prune":
+    if prunes:
         _prune(store)
     else:
         _share(project, store, arguments.cells)

@@ -101,6 +101,8 @@ def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -
     before = file.read_text()
     with raises_code(ConfigError, "unknown-key", "epochz"):
         project.set("training.epochz", 2)
+    with raises_code(ConfigError, "not-a-mapping", "epochs"):
+        project.set("training.epochs.first", 2)
     assert file.read_text() == before
     project.run("majority")
     plan = project.plan().set_index("method")

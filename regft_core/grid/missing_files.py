@@ -102,11 +102,8 @@ def by_hand(project: Project) -> list[str]:
     return lines
 
 
-def needs_text(project: Project, command: str) -> str:
-    """Return what training and evaluation read, what of it is on this disk, and the next command.
-
-    ``command``: the preset's name with its ``--set``.
-    """
+def needs_text(project: Project, run: str, fetch: str) -> str:
+    """Return what training and evaluation read, what of it is on this disk, and the next command of the two."""
     encoders, rows, lines = encoders_needed(project), rows_needed(project), list[str]()
     for what, needed in (("encoder", encoders), ("data", rows)):
         lines += [what, *(f"  {'present' if one.present else 'MISSING'}  {one.text}" for one in needed)]
@@ -115,8 +112,7 @@ def needs_text(project: Project, command: str) -> str:
     if texts := by_hand(project):
         lines += ["by hand", *(f"  {text}" for text in texts)]
     complete = all(one.present for one in (*encoders, *rows))
-    missing = f"nothing is missing\n    -> regft preset {command}"
-    return "\n".join([*lines, missing if complete else f"-> regft fetch --preset {command}"])
+    return "\n".join([*lines, f"nothing is missing\n    -> {run}" if complete else f"-> {fetch}"])
 
 
 def require_named_sets(project: Project) -> None:

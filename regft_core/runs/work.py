@@ -250,7 +250,8 @@ def _json(path: Path, stage: str) -> Any:
     try:
         return read_json(path)
     except StoreError as error:
-        raise wrong(path, error.text.removeprefix(f"{path}: "), stage, error.code) from error
+        what, *_ = error.text.removeprefix(f"{path}: ").splitlines()  # the next step is the stage
+        raise wrong(path, what, stage, error.code) from error
 
 
 def read(path: Path, model: type[R], stage: str) -> R:

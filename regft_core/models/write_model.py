@@ -1,4 +1,4 @@
-"""Write a fine-tuned model as a directory that transformers loads without regft (``folder.py``).
+"""Write a fine-tuned model as a directory that transformers loads without regft (``exported_folder.py``).
 
 What a method added for training is folded into the plain weights first; the written directory is
 loaded again and must reproduce the logits to the last bit before it gets its name.

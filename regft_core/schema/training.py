@@ -76,7 +76,7 @@ class EncoderConfig(ConsistentModel):
 
 MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
-#: Which epoch's weights are the result. ``as_published``: the set that also judges the run chooses.
+#: Which epoch's weights are the result. ``best_on_dev_as_published``: the set that also judges the run chooses.
 CheckpointRule = Literal["last", "best_on_split", "best_on_dev_as_published"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 

@@ -51,7 +51,7 @@ CHECKED_EXAMPLES = 8
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
     """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
 
-    The job of a refit (``plan.refit``) is of no run that was judged: temperature and expected score are those of the
+    The job of a refit (``grid/refit.py``) is of no run that was judged: temperature and expected score are those of the
     judged runs, and the folder is ``exports/<method>-<task>-<size>-refit-seed-<seed>``.
 
     The directory holds safetensors weights, configuration with label names, tokenizer and a
@@ -77,7 +77,6 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
     if accuracy is not None:
         check_accuracy(context, accuracy)
-    # The tracker finds exports by the run key in their regft.json, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     judged = None

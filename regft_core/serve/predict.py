@@ -92,7 +92,7 @@ def predict_file(
 
     The file appears complete or not at all. A row without a text, or with something else than text, gets no prediction
     and is counted. Killed, the same call goes on after the last whole chunk, and writes the bytes that it would have
-    written (``partial.py``).
+    written (``partial_file``).
 
     Args:
         data: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx.

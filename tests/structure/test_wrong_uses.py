@@ -57,10 +57,6 @@ def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (as_it_is, ("init", "."), 2, "folder-in-use", "folder"),
         (as_it_is, ("methods", "lorra"), 2, "unknown-method", "'lora'"),
         (as_it_is, ("new", "method", "@x"), 2, "name-not-possible", "lower case"),
-        (as_it_is, ("store", "share"), 2, "contradicting-arguments", "METHOD/TASK"),
-        (as_it_is, ("store", "prune", "lp_ft/example"), 2, "contradicting-arguments", "prune"),
-        (as_it_is, ("preset", "--plan"), 2, "contradicting-arguments", "preset"),
-        (as_it_is, ("plan", "--json", "--detect", "1"), 2, "contradicting-arguments", "--detect"),
     ],
 )
 def test_it_gives_one_error_and_loses_nothing(

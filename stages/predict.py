@@ -79,7 +79,7 @@ def predict(root: Path, arguments: argparse.Namespace) -> None:
     how = format_of(arguments)
     counted = predict_file(model, Path(arguments.data), out, how, overwrite=arguments.overwrite, **columns)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
-    print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s{before}")
+    print(f"{arguments.out}: {plural(counted.rows, 'row')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)
 
 
@@ -112,10 +112,10 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
         right = f"confidence below {abstain.threshold:.3f}, guaranteeing {abstain.accuracy:.0%} right answers"
         print(f"{part(counted.abstained)} not answered: {right}", file=out)
     if empty := counted.empty - counted.unreadable:
-        warnings.append(f"no prediction for {plural(empty, 'row')}, which have no text")
+        warnings.append(f"no prediction for {plural(empty, 'row')} without a text")
     if counted.unreadable:
         shown = "; ".join(counted.unreadable_rows)
-        warnings.append(f"no prediction for {plural(counted.unreadable, 'row')}, whose text cannot be read: {shown}")
+        warnings.append(f"no prediction for {plural(counted.unreadable, 'row')} with a text that cannot be read: {shown}")
     if counted.words_for_none:
         rows = plural(counted.words_for_none, "row")
         warnings.append(f"the text of {rows} is nan, None, NULL or N/A, perhaps a missing one")

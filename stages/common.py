@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core import output
-from regft_core.catalogue import KINDS
+from regft_core.catalogue import KINDS, use_project
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.worker_processes import die_with_parent
 from regft_core.runs.opened_project import open_project
@@ -147,9 +147,11 @@ def device_of(name: str) -> str:
 
 
 def served(arguments: argparse.Namespace) -> ServedModel:
-    """Return the exported model, loaded as ``SERVING`` says."""
+    """Return the exported model, loaded as ``SERVING`` says; in a project's folder its kinds of task are known."""
     from regft_core.serve.model import load_served
 
+    if (Path.cwd() / "params.yaml").is_file():
+        use_project(Path.cwd())
     return load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
 
 

@@ -115,7 +115,9 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
         warnings.append(f"no prediction for {plural(empty, 'row')} without a text")
     if counted.unreadable:
         shown = "; ".join(counted.unreadable_rows)
-        warnings.append(f"no prediction for {plural(counted.unreadable, 'row')} with a text that cannot be read: {shown}")
+        warnings.append(
+            f"no prediction for {plural(counted.unreadable, 'row')} with a text that cannot be read: {shown}"
+        )
     if counted.words_for_none:
         rows = plural(counted.words_for_none, "row")
         warnings.append(f"the text of {rows} is nan, None, NULL or N/A, perhaps a missing one")

@@ -19,6 +19,7 @@ from regft_core.disk.reading import read_record
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
+from regft_core.models.checkpoint_files import json_object
 from regft_core.schema import named_in
 
 FILE, MLFLOW = "regft.json", "MLmodel"
@@ -172,5 +173,10 @@ def read_served(directory: Path) -> Served | None:
     except StoreError as error:
         if error.code == "file-missing":
             return None
+        kind = (json_object(directory / FILE) or {}).get("kind")
+        if isinstance(kind, str) and kind not in KINDS.names():
+            message = f"{directory / FILE}: there is no kind of task '{kind}' here"
+            hint = f"where it is a project's own (kinds/{kind}.py), give the command in the folder of that project"
+            raise ModelError("unknown-kind", f"{message}\n    -> {hint}") from error
         message = f"{directory / FILE} is not of this version ({text_of(error).splitlines()[0]})"
         raise ModelError("outdated-export", f"{message}\n    -> export the model again") from error

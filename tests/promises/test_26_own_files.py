@@ -112,6 +112,13 @@ def test_all_of_them_are_found_and_used(tmp_path: Path) -> None:
         "stretched": ["hits"],
     }
     assert len(trained.read_text().split()) == 1
+    done(root, "export", "--method", "vanilla", "--task", "tagged", "--size", "16", "--seed", "0")
+    model, rows, out = "exports/vanilla-tagged-16-seed-0", str(root / "data" / "dev.csv"), str(tmp_path / "answers.csv")
+    done(root, "predict", "--model", model, "--data", rows, "--out", out)
+    assert len(Path(out).read_text().splitlines()) == 25
+    refused = regft(tmp_path, "predict", "--model", str(root / model), "--data", rows, "--out", out, "--overwrite")
+    assert refused.returncode == 4
+    assert "kinds/tags.py" in refused.stderr.split("[unknown-kind]")[1]
 
 
 def stage_with(root: Path, name: str, trained: Path) -> str:

@@ -67,7 +67,7 @@ def walk(folder: Path, wanted: Iterable[Line], before: str = "") -> None:
         block = python_blocks.get((line.page, line.number))
         if block is not None:
             file = folder / f"block-{line.number}.py"
-            file.write_text(in_miniature(block))
+            file.write_text(f"{in_miniature(block)}\n")
             script.append(f"FILE='{file}'")
         # `set -e` lets a list of `&&` go on that failed before its end.
         script += [f"echo '== {line.page}:{line.number} '$SECONDS", in_miniature(line.text), "[ $? = 0 ] || exit 1"]

@@ -216,7 +216,9 @@ def lines(
             bounds = list(zip(columns["low"], columns["high"])) if method in shaded else ()
             marks.append(replace(look, x=columns["x"], y=columns["y"], bounds=bounds, band=True))
         shown[panel] = marks
-        ends[panel] = _limits(own[own["method"].isin(looks)], [*marks[0].y] if baseline else [])
+        within = own[own["method"].isin(looks)]
+        compared = [*marks[0].y] if baseline else [*within[["low", "high"]].stack()] if dots else []
+        ends[panel] = _limits(within, compared)
     if any(one.label == baseline and len(one.x) for marks in shown.values() for one in marks if baseline):
         beside.append(replace(_BASELINE, label=baseline))
     if others := len({method for panel in by_panel.values() for method in panel["method"]} - looks.keys()):
@@ -226,7 +228,7 @@ def lines(
     def finish(axis: Any, panel: str) -> None:
         axis.set_ylim(*ends[panel])
         if log and len(values) <= 6:
-            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.set_xticks(values, [f"{value:{'.2g' if dots else 'g'}}" for value in values])
             axis.set_xticks([], minor=True)
 
     width = width_of(len(shown), (4.0, 3.0, 2.4, 1.9))

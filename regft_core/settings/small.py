@@ -113,8 +113,9 @@ def capped(value: Any, scale: float, key: str = "", encoder: str = "") -> Any:
 def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
     """Return what differs from the preset, in sentences."""
     seeds, full = (plural(len(grid["seeds"]), "seed") for grid in (data["grid"], printed["grid"]))
+    own, theirs = data["model"]["name"], printed["model"]["name"]
     return [
-        f"Encoder {data['model']['name']} in place of {printed['model']['name']}, in every phase.",
+        f"Encoder {own} in every phase" + (f", in place of {theirs}." if own != theirs else "."),
         f"At most {ROWS} rows of each set, {seeds} (the preset: {full}), at most {plural(CAPS['epochs'], 'epoch')}, "
         f"two tuning trials and {data['model'].get('max_length', CAPS['max_length'])} tokens of each input.",
     ]

@@ -304,5 +304,5 @@ def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:
     done = stage(tmp_path, "fit", "rows.csv", "--text", "reviews", "--label", "verdict", "--model", "nothing")
     assert done.returncode == 2
     assert "no column 'reviews'" in done.stderr
-    assert "--model: nothing" in done.stderr  # both in one message
+    assert "--model: model 'nothing'" in done.stderr  # both in one message
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

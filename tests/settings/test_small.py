@@ -37,7 +37,7 @@ def test_the_grid_the_encoder_and_the_rows_are_cut_and_it_is_said(root: Path) ->
     assert (found.params.grid.sizes, list(found.params.grid.seeds)) == ((small.ROWS,), small.SEEDS)
     assert found.params.model.name == small.ENCODER
     mark = found.params.small_scale.mark if found.params.small_scale else ""
-    assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in place of")
+    assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in every")
     assert "2 seeds (the preset: 5 seeds)" in mark
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
     lay_out_small(root, "pats_table3", changes)

@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from regft_core.disk.files import write_text
-from regft_core.errors import ConfigError, Problem, RunFailed
+from regft_core.errors import RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
 from regft_core.fit.own_rows import Asked
 from regft_core.grid.cell_keys import grid_rows, read_failures
@@ -49,8 +49,9 @@ from regft_core.report.results import Results
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.loaded import LoadedModel, Text
-from regft_core.settings.document import edited
+from regft_core.settings.document import edited, load_yaml
 from regft_core.settings.grid import cells
+from regft_core.settings.preset import put
 
 __all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 
@@ -104,19 +105,9 @@ class Project:
 
         Raises ConfigError with every mistake that this makes; then nothing is written.
         """
-        file, (*sections, last) = self.root / "params.yaml", key.split(".")
-
-        def change(place: Any) -> None:
-            for section in sections:
-                if place.get(section) is None:
-                    place[section] = {}
-                place = place[section]
-                if not isinstance(place, dict):
-                    message = f"'{section}' is not a mapping, so '{key}' cannot be set"
-                    raise ConfigError([Problem("not-a-mapping", file.name, 0, key, message, "check the key")])
-            place[last] = value
-
-        text = edited(file, change)
+        file, path = self.root / "params.yaml", tuple(key.split("."))
+        document = load_yaml(file, self.root)
+        text = edited(file, lambda data: put(data, path, value, document))
         open_project(self.root, params_text=text)
         write_text(file, text)
 

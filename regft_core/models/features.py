@@ -26,6 +26,7 @@ from regft_core.data.batches import Batch
 from regft_core.disk.canonical import canonical_json
 from regft_core.models.heads import pool
 from regft_core.models.load import NEW_PARAMETERS
+from regft_core.models.poolings import mean
 from regft_core.models.sites import classify, takes_token_types
 
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def answers(
             handle.remove()
         rows = received[-1]
         if rows.dim() == 3:
-            weight = batch.attention_mask.unsqueeze(-1).to(rows.dtype)
-            rows = (rows * weight).sum(1) / weight.sum(1)
+            rows = mean(rows, batch.attention_mask, "first")
         if vectors is not None and torch.equal(module(rows), logits):
             vectors.put(batch, rows)
         return rows, logits

@@ -79,17 +79,25 @@ def changed(document: Document, changes: Iterable[str]) -> Document:
             raise ConfigError([document.problem("not-key-value", (key,), f"'{change}' is not KEY=VALUE", hint)])
         value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
         data = copy.deepcopy(document.data if path != ("model", "name") else without_encoder(document.data))
-        at: Any = data
-        for part in path[:-1]:
-            at[part] = at.get(part) or {}
-            at = at[part]
-            if not isinstance(at, dict):
-                message = f"'{part}' is not a mapping, so '{key}' cannot be set"
-                raise ConfigError([document.problem("not-a-mapping", path, message, "check the key")])
-        at[path[-1]] = value
+        put(data, path, value, document)
         places = {other: place for other, place in document.places.items() if other[: len(path)] != path}
         document = Document(data, places | {path: Place(f"--set {change}", 0, path)}, document.file)
     return document
+
+
+def put(data: Any, path: tuple[str, ...], value: Any, document: Document) -> None:
+    """Set the value at ``path`` of the data of ``document``, or of a copy; sections that are empty or lacking are made.
+
+    Raises ConfigError where the path leads through a value.
+    """
+    for part in path[:-1]:
+        if data.get(part) is None:
+            data[part] = {}
+        data = data[part]
+        if not isinstance(data, dict):
+            message = f"'{part}' is not a mapping, so '{'.'.join(path)}' cannot be set"
+            raise ConfigError([document.problem("not-a-mapping", path, message, "check the key")])
+    data[path[-1]] = value
 
 
 def without_encoder(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Weight mixup against its card: the mixed weight, the hypergradient, averages, clipping."""
+"""Weight mixup against its card: hypergradient, averages, clipping. The mixed weight is in ``tests/models``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
-from regft_core.models.weight_views import WeightMixing
 from regft_core.runs.training_run import build, outcome_tensors
 from regft_core.schema import DropoutConfig
 from regft_core.training import two_level
@@ -45,46 +44,6 @@ def tuning(options: dict[str, Any] | None = None, search: dict[str, Any] | None 
 def relative_difference(one: list[Tensor], other: list[Tensor]) -> float:
     difference = two_level.global_norm([a - b for a, b in zip(one, other, strict=True)])
     return float(difference / two_level.global_norm(other))
-
-
-@pytest.mark.parametrize(
-    ("form", "expected"),
-    [
-        ("factored", [[1.0, 1.6], [1.5, 5.6]]),
-        ("convex", [[1.0, 5.6], [16.5, 25.6]]),
-        ("full_rank", [[1, 20], [16.5, 31]]),
-    ],
-)
-def test_worked_example_of_the_mixed_weight(form: str, expected: list[list[float]]) -> None:
-    """Card, oracle 3."""
-    module = WeightMixing(torch.tensor([[10.0, 20], [30, 40]]), rank=1, form=form, std=0.0, generator=None)
-    with torch.no_grad():
-        if form == "full_rank":
-            module.a.copy_(torch.tensor([[1.0, 0.0], [0.5, 0.25]]))
-        else:
-            module.a1.copy_(torch.tensor([[1.0], [0.5]]))
-            module.a2.copy_(torch.tensor([[1.0, 0.8]]))
-    assert torch.allclose(module(torch.tensor([[1.0, 2], [3, 4]])), torch.tensor(expected))
-
-
-def test_at_the_pretrained_weight_the_factored_form_shrinks_and_the_convex_does_not() -> None:
-    """Card, oracle 2."""
-    pretrained, generator = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)), torch.Generator()
-    module = WeightMixing(pretrained, rank=1, form="factored", std=0.005, generator=generator.manual_seed(1))
-    expected = (1 - module.a1 - module.a2 + 2 * (module.a1 @ module.a2)) * pretrained
-    assert torch.allclose(module(pretrained), expected, atol=1e-6)
-    assert not torch.equal(module(pretrained), pretrained)
-    convex = WeightMixing(pretrained, rank=1, form="convex", std=0.1, generator=generator)
-    assert torch.allclose(convex(pretrained), pretrained, atol=1e-6)
-
-
-def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
-    generator = torch.Generator().manual_seed(0)
-    module = WeightMixing(torch.zeros(2000, 3000), rank=1, form="factored", std=0.005, generator=generator)
-    values = torch.cat([module.a1.flatten(), module.a2.flatten()])
-    assert values.max() == 1
-    assert (values == 1).float().mean().item() == pytest.approx(0.5, abs=0.03)
-    assert values.min() > 0.96
 
 
 # -------------------------------------------------------------------------------- hypergradient

@@ -24,6 +24,11 @@ from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree
 SEEDS = [0, 1]
 
 
+def git(root: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def client(root: Path) -> Any:
     return MlflowClient(tracking_uri=database_uri(root), registry_uri=database_uri(root))
 
@@ -82,16 +87,11 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
     cell, run = runs["hype_n rte-300"], runs["seed 1 of hype_n rte-300"]
     assert run.data.tags["mlflow.parentRunId"] == cell.info.run_id
     assert (run.info.status, run.info.end_time - run.info.start_time) == ("FINISHED", 30_000)
-    training = {"epochs": "3", "learning_rate": json.dumps(TRAINING.learning_rate)}
-    assert (
-        run.data.params.items()
-        >= {
-            **{"method": "hype_n", "task": "rte", "size": "300", "seed": "1"},
-            **{"model.name": "minilm", "model.max_length": "128"},
-            **{f"phases.finetune.training.{name}": value for name, value in training.items()},
-            "phases.finetune.regularisers.noise.scale": "2e-05",
-        }.items()
-    )
+    wanted = {"method": "hype_n", "task": "rte", "size": "300", "seed": "1"}
+    wanted |= {"model.name": "minilm", "model.max_length": "128", "phases.finetune.training.epochs": "3"}
+    wanted |= {"phases.finetune.training.learning_rate": json.dumps(TRAINING.learning_rate)}
+    wanted |= {"phases.finetune.regularisers.noise.scale": "2e-05"}
+    assert run.data.params.items() >= wanted.items()
     assert {key: value for key, value in run.data.params.items() if key != "seed"} == cell.data.params
     curves = {"curves/loss", "curves/learning_rate", "curves/gradient_norm", "curves/hype.noise"}
     numbers = {name: value for name, value in run.data.metrics.items() if name not in curves}
@@ -177,12 +177,8 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
     # Attention as a table and a figure, the choice of a soup; all as MLflow's own page reads them.
     table = json.loads((files_of(phases["search"]) / "tensors" / "state.json").read_text())
     assert table["columns"][:4] == ["tensor", "shape", "mean", "std"]
-    assert table["data"][0][:4] == [
-        "weight_mixup.attention",
-        "2x3",
-        pytest.approx(2.5),
-        pytest.approx(1.7078, abs=1e-4),
-    ]
+    mean, spread = pytest.approx(2.5), pytest.approx(1.7078, abs=1e-4)
+    assert table["data"][0][:4] == ["weight_mixup.attention", "2x3", mean, spread]
     assert (files_of(phases["search"]) / "tensors" / "state.png").read_bytes().startswith(b"\x89PNG")
     soup = json.loads((files_of(phases["search-1"]) / "soup.json").read_text())
     assert soup == {"columns": ["member", "score", "added"], "data": [[0, 0.5, 0], [1, 0.7, 1]]}
@@ -204,16 +200,11 @@ def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: 
     assert {run.data.tags["dvc.experiment"] for run in search(tree.root).values()} == {"rate, noise"}
     assert set(current(tree.root)) == {"vanilla rte-300", "seed 0 of vanilla rte-300"}
     monkeypatch.delenv("DVC_EXP_NAME")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (
-        ["init", "-q"],
-        ["commit", "-qm", "one", "--allow-empty"],
-        ["update-ref", "refs/exps/a/b/rate", "HEAD"],
-    ):
-        subprocess.run([*git, *command], cwd=tree.root, check=True)
+    for command in ("init -q", "commit -qm one --allow-empty", "update-ref refs/exps/a/b/rate HEAD"):
+        git(tree.root, *command.split())
     sync(tree.root, [VANILLA, HYPE], [0])
-    short = subprocess.run([*git, "rev-parse", "--short", "HEAD"], cwd=tree.root, capture_output=True, text=True)
-    assert {run.data.tags["dvc.revision"] for run in search(tree.root).values()} == {short.stdout.strip()}
+    short = git(tree.root, "rev-parse", "--short", "HEAD")
+    assert {run.data.tags["dvc.revision"] for run in search(tree.root).values()} == {short}
 
 
 def test_an_added_seed_or_another_evaluation_makes_a_run_beside_the_one_before(tree: Tree) -> None:
@@ -358,11 +349,10 @@ def test_what_the_files_lack_is_left_out_and_what_is_damaged_is_named(grid: Tree
 
 def test_nothing_is_written_elsewhere_and_the_commit_is_named(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (["init", "-q"], ["add", "work/datasets"], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *command], cwd=grid.root, check=True)
+    for command in ("init -q", "add work/datasets", "commit -qm one"):
+        git(grid.root, *command.split())
     sync(grid.root, [VANILLA], SEEDS)
     assert not list(Path.cwd().iterdir())
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], cwd=grid.root, capture_output=True, text=True).stdout.strip()
     tags = current(grid.root)["vanilla rte-300"].data.tags
+    commit = git(grid.root, "rev-parse", "HEAD")
     assert (tags["mlflow.source.git.commit"], tags["mlflow.source.git.dirty"]) == (commit, "false")

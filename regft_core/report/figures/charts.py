@@ -217,8 +217,8 @@ def lines(
             marks.append(replace(look, x=columns["x"], y=columns["y"], bounds=bounds, band=True))
         shown[panel] = marks
         within = own[own["method"].isin(looks)]
-        compared = [*marks[0].y] if baseline else [*within[["low", "high"]].stack()] if dots else []
-        ends[panel] = _limits(within, compared)
+        whole = [*marks[0].y] if baseline else [*within[["low", "high"]].stack()] if dots else []
+        ends[panel] = _limits(within, whole)
     if any(one.label == baseline and len(one.x) for marks in shown.values() for one in marks if baseline):
         beside.append(replace(_BASELINE, label=baseline))
     if others := len({method for panel in by_panel.values() for method in panel["method"]} - looks.keys()):
@@ -237,9 +237,9 @@ def lines(
     )
 
 
-def _limits(points: pd.DataFrame, compared: Sequence[float]) -> tuple[float, float]:
-    """All drawn points, and intervals as far as they do not flatten the lines (two seeds have wide ones)."""
-    low, high = limits([*points["y"], *compared], 0.06)
+def _limits(points: pd.DataFrame, whole: Sequence[float]) -> tuple[float, float]:
+    """All points and ``whole``, and intervals as far as they do not flatten the lines (two seeds have wide ones)."""
+    low, high = limits([*points["y"], *whole], 0.06)
     widest = limits([low, high], 0.55)
     reached = [*points["low"].dropna(), *points["high"].dropna(), low, high]
     return max(min(reached), widest[0]), min(max(reached), widest[1])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
-    from regft_core.training.best import Judge
+    from regft_core.training.loop import Judge
     from regft_core.training.merges import Outcome
     from regft_core.training.trainee import Trainee
 

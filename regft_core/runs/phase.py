@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from regft_core.data.examples import Example
     from regft_core.runs.run_folder import OpenRun
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
-    from regft_core.training.best import Judge
+    from regft_core.training.loop import Judge
     from regft_core.training.merges import Outcome
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.

@@ -23,9 +23,8 @@ from regft_core.models.load import load_classifier
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.best import EpochScores, Judge
 from regft_core.training.graphs import CudaRecorder
-from regft_core.training.loop import Checkpointer, Loop, Progression
+from regft_core.training.loop import Checkpointer, EpochScores, Judge, Loop, Progression
 from regft_core.training.stack import Stack
 from regft_core.training.stream import BatchStream, FitData
 from regft_core.training.trainee import Trainee

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from regft_core.catalogue import SCHEDULES
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.hooks.declare import behind
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.best import EpochScores
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
     build_optimizer,
@@ -39,15 +39,78 @@ from regft_core.training.trainee import Trainee
 class Checkpointer(Protocol):
     """Where the loop keeps its resume state (see ``runs.run_folder.OpenRun``)."""
 
-    def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+    def save_checkpoint(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Write tensors and JSON values at once; an older checkpoint is replaced."""
 
-    def load_checkpoint(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest checkpoint; None where there is none."""
 
 
 #: Called after every step with (step, total, epoch, loss or None, seconds so far).
 Progress = Callable[[int, int, int, float | None, float], None]
+#: How good the model is now; larger is better. It may change nothing and draw nothing.
+Judge = Callable[[Trainee], float]
+
+
+def _state(trainee: Trainee, stack: Stack) -> dict[str, Tensor]:
+    """What training has changed: of the model, and of the regularisers."""
+    parts = {"trainee": trainee.state(), "stack": stack.state()}
+    return {f"{part}/{name}": value for part, named in parts.items() for name, value in named.items()}
+
+
+def _load_state(trainee: Trainee, stack: Stack, tensors: Mapping[str, Tensor]) -> None:
+    trainee.load_state(behind("trainee/", tensors))
+    stack.load_state(behind("stack/", tensors))
+
+
+@dataclass
+class EpochScores:
+    """How the score went, epoch by epoch; with ``keeps_best`` also what model and regularisers were at its highest.
+
+    Scores that are only looked at cannot end a run.
+
+    Attributes:
+        name: prefix in checkpoints.
+        judge: gives the score.
+        scores: (step, score) of every look, in order; None where the model answered with something that is no number.
+        step: that of the best look, of equal ones the first; 0 before the first.
+    """
+
+    name: str
+    judge: Judge
+    keeps_best: bool = False
+    scores: list[tuple[int, Any]] = field(default_factory=list)
+    step: int = 0
+    _best: dict[str, Tensor] = field(default_factory=dict, repr=False)
+
+    def look(self, trainee: Trainee, stack: Stack, step: int) -> None:
+        """Note the score after ``step``, and keep the state when it is better than before."""
+        try:
+            score = self.judge(trainee)
+        except RunFailed:  # logits that are no numbers
+            if self.keeps_best:
+                raise
+            score = math.nan  # whether the run fails is for its loss to say
+        better = self.keeps_best and (not self.scores or score > max(before for _, before in self.scores))
+        self.scores.append((step, score if self.keeps_best or math.isfinite(score) else None))
+        if better:
+            self.step = step
+            self._best = {name: value.detach().cpu().clone() for name, value in _state(trainee, stack).items()}
+
+    def restore(self, trainee: Trainee, stack: Stack) -> None:
+        """Put the best state, where it was kept, instead of the last one."""
+        if self.keeps_best:
+            _load_state(trainee, stack, {name: value.to(trainee.device) for name, value in self._best.items()})
+
+    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and values for a checkpoint of the run."""
+        tensors = {f"{self.name}/{name}": value for name, value in self._best.items()}
+        return tensors, {"scores": [list(look) for look in self.scores], "step": self.step}
+
+    def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Take the state of a checkpoint."""
+        self.scores, self.step = [(step, score) for step, score in meta["scores"]], meta["step"]
+        self._best = behind(f"{self.name}/", tensors)
 
 
 @dataclass
@@ -125,7 +188,7 @@ class Loop:
         if self.recorder is not None and recordable(self.stack, training.precision):
             self.graphs = StepGraphs(self.trainee, list(self.parameters), self.recorder)
         self.done = Progression()
-        self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []  # loss and gradient norm, unread
+        self._pending: list[tuple[int, float, Tensor, Tensor]] = []  # loss and gradient norm, unread
 
     # ------------------------------------------------------------------------------ public
 
@@ -167,8 +230,7 @@ class Loop:
                 f"and raise training.accumulation by the same factor ({error})",
             ) from error
         for scores in self.looks:
-            if scores.keeps_best:
-                scores.restore(self.trainee, self.stack)
+            scores.restore(self.trainee, self.stack)
         self.stack.finish(self.trainee)
         return self.done
 
@@ -259,9 +321,7 @@ class Loop:
         if self.checkpointer is None:
             return
         self._flush()
-        tensors = {f"trainee/{name}": value for name, value in self.trainee.state().items()}
-        tensors |= {f"stack/{name}": value for name, value in self.stack.state().items()}
-        tensors |= optimizer_tensors(self.optimizer)
+        tensors = _state(self.trainee, self.stack) | optimizer_tensors(self.optimizer)
         meta: dict[str, Any] = {
             "progression": dict(vars(self.done)),
             "diagnostics": [list(value) for value in self.stack.diagnostics().values],
@@ -269,8 +329,8 @@ class Loop:
         if self.scaler is not None:
             meta["scaler"] = self.scaler.state_dict()
         for scores in self.looks:
-            tensors |= scores.tensors()
-            meta[scores.name] = scores.meta()
+            kept, meta[scores.name] = scores.save()
+            tensors |= kept
         self.checkpointer.save_checkpoint(tensors, meta)
 
     def _resume(self) -> None:
@@ -278,8 +338,7 @@ class Loop:
         if stored is None:
             return
         tensors, meta = stored
-        for prefix, load in (("trainee/", self.trainee.load_state), ("stack/", self.stack.load_state)):
-            load(behind(prefix, tensors))
+        _load_state(self.trainee, self.stack, tensors)
         load_optimizer_tensors(self.optimizer, tensors)
         self.stack.load_diagnostics(meta["diagnostics"])
         if self.scaler is not None:

@@ -11,7 +11,7 @@ import torch
 
 from regft_core.runs import training_run
 from regft_core.runs.epoch_scores import epoch_scores, judge, validation_score
-from regft_core.training.best import EpochScores
+from regft_core.training.loop import EpochScores
 from regft_core.training.merges import greedy
 from tests.methods.harness import Bench, examples
 

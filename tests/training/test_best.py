@@ -11,8 +11,7 @@ import torch
 
 from regft_core.contract.laws import Memory, Stopped
 from regft_core.errors import RunFailed
-from regft_core.training.best import EpochScores
-from regft_core.training.loop import Loop
+from regft_core.training.loop import EpochScores, Loop
 from regft_core.training.trainee import Trainee
 from tests.methods.harness import TRAINING, Bench, same
 

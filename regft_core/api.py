@@ -44,7 +44,7 @@ from regft_core.fit.own_rows import Asked
 from regft_core.grid.cell_keys import grid_rows, read_failures
 from regft_core.grid.compute import compute_only
 from regft_core.grid.repro import repro
-from regft_core.report import project_report
+from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
@@ -121,7 +121,7 @@ class Project:
         project, work = open_project(self.root), Work(self.root)
         failures = read_failures(self.root)
         done = [one for one in cells(project) if one.directory not in failures and work.result_file(one).is_file()]
-        return Results.of(project_report(project, done, failures, out=None))
+        return Results.of(write_report(project_inputs(project, done, failures), None))
 
 
 def load_model(path: Path | str, device: str = "auto", precision: str = "fp32") -> LoadedModel:

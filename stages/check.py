@@ -122,7 +122,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
     parts.append("\n".join(_lengths(project)))
     if arguments.detect is not None:
         from regft_core.grid.cell_keys import read_failures
-        from regft_core.report import planner, write
+        from regft_core.report import planner, project_inputs
 
         failures, work = read_failures(project.root), Work(project.root)
         reference, every = project.params.report.reference, list(cells(project))
@@ -131,7 +131,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
         done = [cell for cell in done if (cell.task, cell.size) in known]
         run_seeds = [{run.seed for run in work.finetune(cell).runs} for cell in done]
         seeds = [seed for seed in project.params.grid.seeds if all(seed in had for had in run_seeds)]
-        inputs = replace(write.project_inputs(project, done or every, failures), seeds=seeds)
+        inputs = replace(project_inputs(project, done or every, failures), seeds=seeds)
         parts.append(planner.table(planner.needs(inputs, time.runs.get, arguments.detect), arguments.detect))
         if late := [cell.directory for cell in every if cell not in done and cell.directory not in failures]:
             parts.append(f"no spread seen yet, as it has not run: {listing(late)}")

@@ -14,7 +14,7 @@ from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
 from regft_core.grid.cell_keys import read_failures
 from regft_core.names import plural
-from regft_core.report import project_report, show
+from regft_core.report import project_inputs, show, write_report
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import cells
 from regft_core.settings.yaml_paths import LEADERBOARD, store_path
@@ -48,7 +48,7 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     planned = [cell for cell in cells(project) if cell.directory not in failures]
     if not planned:
         raise _failed(failures)
-    report = project_report(project, planned, failures)
+    report = write_report(project_inputs(project, planned, failures))
     if arguments.json:
         print(json_text(report.results), end="")
     else:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from regft_core import metrics
 from regft_core.names import aligned, duration
+from regft_core.report import build_report
 from regft_core.report.formatting import listed, number, point_of
 from regft_core.report.looks import Looks, digests
 from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.report.values import Block, Comparison
-from regft_core.report.write import build_report
 from regft_core.settings.grid import Cell
 from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
 

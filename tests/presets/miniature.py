@@ -11,7 +11,7 @@ import yaml
 from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
-from regft_core.report import Report, project_report
+from regft_core.report import Report, project_inputs, write_report
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
@@ -89,7 +89,7 @@ def run(root: Path) -> Report:
     for stage in STAGES:
         failed = compute(root, stage, say=lambda _: None)
         assert failed == {}, f"stage {stage}: {failed}"
-    return project_report(project, cells(project), {})
+    return write_report(project_inputs(project, cells(project), {}))
 
 
 def failures(report: Report) -> list[str]:

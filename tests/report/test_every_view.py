@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.api import Project
-from regft_core.report import planner, project_report
-from regft_core.report.write import project_inputs
+from regft_core.report import planner, project_inputs, write_report
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.grid import cells
 from regft_core.tracking.entries import read_grid
@@ -42,7 +41,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = build_project(tmp_path_factory.mktemp("views") / "project", methods=list(ARMS), grid={"seeds": list(SEEDS)})
     build(root, ARMS, {"reviews": Task(metrics=("accuracy",), n=200, ood=("shop",))}, (16,), SEEDS)
     project = open_project(root)
-    report = project_report(project, cells(project), {})
+    report = write_report(project_inputs(project, cells(project), {}))
     results = json.loads((root / "reports" / "results.json").read_text())["reviews-16"]
     return SimpleNamespace(root=root, project=project, report=report, results=results)
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regft_core.report import Inputs, show
+from regft_core.report import Inputs, build_report, show
 from regft_core.report import page as pages
 from regft_core.report.looks import Looks
 from regft_core.report.read_grid import read_grid
-from regft_core.report.write import build_report
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import SYMBOLS, overall
 from tests.report.synthetic import Arm, Task, build, methods_of

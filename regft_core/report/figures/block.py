@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.formatting import factor, unit
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, SETTINGS, WORSE, element
+from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, SETTINGS, WORSE, element
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.values import Block
 

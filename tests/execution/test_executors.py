@@ -89,8 +89,7 @@ from regft_core.grid.executors import attempt, torch_threads
 def run(queue):
     devices = queue.devices
     with torch_threads(queue.threads), ThreadPoolExecutor(len(devices) * queue.per_device) as pool:
-        while queue.startable:
-            indices = [queue.take() for _ in range(queue.startable)]
+        while indices := list(iter(queue.take, None)):
             waiting = [
                 pool.submit(attempt, queue.function, queue.jobs[i], devices[i % len(devices)]) for i in indices
             ]

@@ -6,9 +6,11 @@ workers wait for the next call.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,8 +18,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.executors import JobQueue, attempt
-from regft_core.grid.worker_processes import die_with_parent, give_back_freed_memory, without_main
+from regft_core.grid.executors import JobQueue, attempt, die_with_parent
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.opened_project import opened
 
@@ -89,7 +90,7 @@ class _Worker:
                 settings = self.device, self.threads, os.getpid()
                 self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin, initargs=settings)
             try:
-                with without_main():  # the process starts here
+                with _without_main():  # the process starts here
                     self.future = self._pool.submit(_work, function, job, self.device, self.stayed)
             except BrokenProcessPool:  # it died after its last answer: no job's fault
                 self.kill()
@@ -123,6 +124,23 @@ class _Worker:
         self._pool = None
 
 
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start processes (spawn) without the caller's script in the block.
+
+    Jobs need nothing of it. Without this each process would run it again, and so start processes of its own where the
+    script has no ``if __name__ == "__main__"``.
+    """
+    main = sys.modules["__main__"]
+    before = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        vars(main).pop("__file__", None)
+        main.__spec__ = None
+        yield
+    finally:
+        vars(main).update(before)
+
+
 # ---------------------------------------------------------------------------- in the worker
 
 
@@ -146,4 +164,14 @@ def _work(function: Callable[..., Any], job: Any, device: str, stayed: bool) -> 
         return attempt(function, job, device)
     finally:
         free_memory(device)
-        give_back_freed_memory()
+        _give_back_freed_memory()
+
+
+def _give_back_freed_memory() -> None:
+    """Hand what this process has freed back to the system; where the C library cannot (not glibc), nothing happens.
+
+    A worker on a CPU keeps freed memory within a run, where the next step wants it again. Over runs of different
+    shapes the pieces add up: 2.1 GB instead of 0.6 after eight short runs of the default encoder.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

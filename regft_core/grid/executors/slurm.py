@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regft_core.grid.executors import JobQueue, attempt, describe_failure, require, torch_threads
+from regft_core.grid.executors import JobQueue, attempt, require, torch_threads
 from regft_core.models.devices import own_device
 
 REMOTE = True
@@ -32,12 +32,8 @@ class Task:
     def __call__(self) -> tuple[Any, ...]:
         """(True, result) or (False, message, traceback)."""
         function, job, wanted, threads = self.arguments
-        try:
-            device = own_device(wanted)
-        except Exception as error:
-            return False, *describe_failure(error)
         with torch_threads(threads):
-            return attempt(function, job, device)
+            return attempt(lambda job, device: function(job, device=own_device(device)), job, wanted)
 
     def checkpoint(self) -> Any:
         """Return what submitit queues again when a job is preempted: the same job; its run has checkpoints."""
@@ -54,7 +50,7 @@ def run(queue: JobQueue) -> None:
     submitted: dict[int, Any] = {}
     try:
         while True:
-            if indices := [index for _ in range(queue.startable) if (index := queue.take()) is not None]:
+            if indices := list(iter(queue.take, None)):
                 with executor.batch():  # one array job
                     for index in indices:
                         task = Task(queue.function, queue.jobs[index], device, queue.threads)

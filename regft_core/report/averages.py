@@ -177,10 +177,10 @@ def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
     """
     forecasts = []
     for task, own in by_size(blocks).items():
-        last, metric = own[-1], own[-1].primary
-        if last.decision is None or last.decision.pick is None:
+        pick, metric, rows = own[-1].taken, own[-1].primary, own[-1].subsample.n
+        if not pick:
             continue
-        pick, rows, described = last.decision.pick.method, last.subsample.n, metrics.find(metric)
+        described = metrics.find(metric)
         at = {float(b.subsample.n): estimate for b in own if (estimate := b.estimate(pick)) is not None}
         upwards, best = not described.lower_is_better, described.range[not described.lower_is_better]
         room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf

@@ -186,8 +186,8 @@ def _contaminated(root: Path, task: str, described: PreparedTask, cells: Any) ->
 
 
 def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows: Mapping[str, JudgedRows]) -> CellData:
-    seeds, searches = inputs.seeds, bool(inputs.methods[cell.method].earlier)
-    finetune, search = work.finetune(cell), work.search(cell) if searches else None
+    seeds, finetune = inputs.seeds, work.finetune(cell)
+    search = work.search(cell) if inputs.methods[cell.method].earlier else None
     records = {run.seed: run for run in work.evaluation(cell).runs}
     trained = {run.seed: run for run in finetune.runs}
     keys = {seed: (records.get(seed), trained.get(seed)) for seed in seeds}
@@ -202,8 +202,7 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
                 what = f"its rows or gold labels differ from those of other runs on {name}, so runs cannot be paired"
                 raise wrong(work.predictions_file(cell, record.seed, name), what, "evaluate", "rows-differ")
             predictions.setdefault(record.seed, {})[name] = predicted.predicted
-    stages = ("finetune", "search") if searches else ("finetune",)
-    curves = [points for one in stages if (points := work.curves(one, cell, seeds)) is not None]
+    curves = work.curves(cell, seeds)
     findings = {}
     for name, finding in work.findings(cell).items():
         runs = {run.seed: run for run in finding.runs}
@@ -214,7 +213,7 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
         predictions,
         finetune.model_copy(update={"runs": [trained[seed] for seed in seeds]}),
         search,
-        tuple(point for points in curves for point in points) if curves else None,
-        tuple(one for stage in stages for one in work.logged(stage, cell, seeds)),
+        None if curves is None else tuple(curves),
+        tuple(work.logged(cell, seeds)),
         findings,
     )

@@ -44,9 +44,9 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
             by_place = numbers[entry.block.name][method].setdefault("evaluations", {}).setdefault(section.name, {})
             by_place.setdefault(place, {})[name] = shown
     for block in report.blocks:
-        if (answers := report.answers[block.name]) and block.decision and block.decision.pick:
+        if answers := report.answers[block.name]:
             plain = {place: of_set.plain() for place, of_set in answers.items()}
-            numbers[block.name][block.decision.pick.method]["answers"] = plain
+            numbers[block.name][block.taken]["answers"] = plain
     if report.averages:
         numbers["averages"] = {
             f"{average.name}-{average.size}": {
@@ -101,7 +101,7 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     numbers["no_better_than_constant"] = list(row.no_better(block.primary))
     numbers["same_answers_under_every_seed"] = row.still
     numbers["cost_ratio"] = {"declared": _plain(row.cost.declared), "measured": _plain(row.cost.measured)}
-    if block.decision is not None and (choice := block.decision.choice(row.method)) is not None:
+    if (choice := block.decision.choice(row.method)) is not None:
         leads = choice.method == row.method
         numbers["decision"] = {
             "expected": choice.belief.expected,
@@ -180,11 +180,7 @@ def primary(blocks: Sequence[Block]) -> dict[str, Any]:
 
 def _shown(block: Block, whole: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    if (
-        block.decision is not None
-        and block.decision.pick is not None
-        and (row := block.row(block.decision.pick.method))
-    ):
+    if row := block.row(block.taken):
         scores = {name: by_metric[block.primary].estimate for name, by_metric in row.scores.items()}
         numbers = {"score": scores["dev"].mean}
         if whole:
@@ -274,9 +270,8 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         for block, row in ((b, row) for b in report.blocks for row in b.rows):
             for score in (score for metrics in row.scores.values() for score in metrics.values()):
                 low, high = score.estimate.interval or (math.nan, math.nan)
-                choice = block.decision.choice(row.method) if block.decision is not None else None
-                if (score.set, score.metric) != ("dev", block.primary):
-                    choice = None
+                decides = (score.set, score.metric) == ("dev", block.primary)
+                choice = block.decision.choice(row.method) if decides else None
                 compared = [c for c in row.comparisons if (c.set, c.metric) == (score.set, score.metric)]
                 lines.append(
                     {"method": row.method, "task": block.task, "size": block.size}

@@ -15,7 +15,7 @@ from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
 from regft_core.report.looks import Look, Looks, digests
 from regft_core.report.read_grid import BlockData, CellData, Inputs
-from regft_core.report.values import Block, Comparison, Pair, Row, Score
+from regft_core.report.values import Block, Comparison, Decision, Pair, Row, Score
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
@@ -69,7 +69,8 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
             still="dev" in judging and judging["dev"].still(name),
         )
         rows.append(row)
-    block = Block(**vars(data), rows=tuple(rows), mixed_environments=tuple(mixed))
+    nothing = Decision((f"On {data.title} no run finished, so there is nothing to take.",))
+    block = Block(**vars(data), rows=tuple(rows), decision=nothing, mixed_environments=tuple(mixed))
     if "dev" not in judging:  # no run of the block finished
         return block
     block = against_frozen(block, judging, looks, config)

@@ -48,10 +48,9 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
 
 def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
     decision = block.decision
-    if decision is None:
-        yield Text(f"On {block.title} no run finished, so there is nothing to take.")
-        return
     yield Text(decision.sentences[0], style="bold")
+    if not any(row.n_ok for row in block.rows):
+        return
     yield Text(" ".join(decision.sentences[1:]))
     yield from (Text(text, style="yellow") for text in alerts(block))
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)

@@ -175,7 +175,7 @@ class Decision:
 
     sentences: tuple[str, ...]
     #: (method, why it did not enter)
-    left_out: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...] = ()
     #: Methods that finished every seed, by expected score; and the one to take, None when there is none.
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None
@@ -196,14 +196,18 @@ class Block(BlockData):
     """All methods on one task at one size; the reference first, controls after their method."""
 
     rows: tuple[Row, ...]
+    decision: Decision
     #: Who ran where, when the runs come from several environments; empty when they share one.
     mixed_environments: tuple[str, ...] = ()
     #: The best by mean of the methods that do not train the encoder, constants left out; None when there is none.
     frozen: str | None = None
-    #: None when no run finished.
-    decision: Decision | None = None
     #: method -> the ranks by mean score that its runs leave possible, together with those of the other blocks.
     ranks: Mapping[str, RankSet] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> str:
+        """The method to take; empty where there is none."""
+        return self.decision.pick.method if self.decision.pick is not None else ""
 
     def row(self, method: str) -> Row | None:
         """The row of ``method``, or None."""

@@ -80,13 +80,13 @@ class SetAnswers:
 
 def answers_of(block: Block, root: Path, seeds: Sequence[int]) -> dict[str, SetAnswers]:
     """Set -> the answers of the method to take; empty where no method can be taken."""
-    if block.decision is None or block.decision.pick is None:
+    if not block.taken:
         return {}
     folder = root / "work" / "datasets" / block.task
     files = {name: folder / "ood" / f"{name}.jsonl" for name in block.sets}
     files["dev"] = folder / ("train.jsonl" if block.described.folded else "dev.jsonl")
     size: Any = block.size
-    runs = OutOfFold(root, Cell(block.decision.pick.method, block.task, size), seeds)
+    runs = OutOfFold(root, Cell(block.taken, block.task, size), seeds)
     return {
         name: _of_set(block, name, runs, seeds[0], {row.idx: row for row in read_jsonl(file)})
         for name, file in files.items()

@@ -171,24 +171,31 @@ class Work:
             raise wrong(path, what, "evaluate") from error
         return Predictions(ids, gold, predicted, scored)
 
-    def curves(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint] | None:
+    def curves(self, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint] | None:
         """Loss, learning rate and gradient norm of every step of these seeds; None where there is no file."""
-        path = self.folder(stage, cell) / CURVES
 
         def point(seed: str, phase: str, step: str, _: str, *values: str) -> CurvePoint:
             loss, rate, norm = (float(value) if value else None for value in values)
             return CurvePoint(int(seed), phase, int(float(step)), loss, rate, norm)
 
-        return _steps(path, stage, seeds, point) if path.is_file() else None
+        return self._steps(CURVES, cell, seeds, point)
 
-    def logged(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[Logged]:
+    def logged(self, cell: Cell, seeds: Iterable[int]) -> list[Logged]:
         """Read the numbers that methods logged in the runs of these seeds."""
-        path = self.folder(stage, cell) / LOGGED
 
         def number(seed: str, phase: str, step: str, name: str, value: str) -> Logged:
             return Logged(int(seed), phase, int(float(step)), name, float(value))
 
-        return _steps(path, stage, seeds, number) if path.is_file() else []
+        return self._steps(LOGGED, cell, seeds, number) or []
+
+    def _steps(self, name: str, cell: Cell, seeds: Iterable[int], read: Callable[..., P]) -> list[P] | None:
+        """Read the CSV files of search and finetune with a row for each step, in the order of ``seeds``."""
+        steps: list[P] | None = None
+        for stage in ("search", "finetune"):
+            path = self.folder(stage, cell) / name
+            if path.is_file():
+                steps = (steps or []) + _rows_of_steps(path, stage, seeds, read)
+        return steps
 
     def task_file(self, task: str) -> Path:
         """The prepared task."""
@@ -235,8 +242,7 @@ def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> Da
     return DataError(code, f"{path}: {what}\n    -> run `dvc repro` (stage {stage}), then this again")
 
 
-def _steps(path: Path, stage: str, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
-    """Read a CSV file with a row for each step of each seed, in the order of ``seeds``; raises DataError."""
+def _rows_of_steps(path: Path, stage: str, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
     by_seed: dict[str, list[list[str]]] = {}
     try:
         for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]):

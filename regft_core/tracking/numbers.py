@@ -55,13 +55,11 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
         if value is not None:
             curves[seed].setdefault(phase, []).append(Point(CURVES + name, value, step))
 
-    for stage in ("search", "finetune"):
-        for point in work.curves(stage, cell, list(curves)) or ():
-            for name in ("loss", "learning_rate", "gradient_norm"):
-                add(point.seed, point.phase, name, point.step, getattr(point, name))
-    for stage in ("search", "finetune"):
-        for logged in work.logged(stage, cell, list(curves)):
-            add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
+    for point in work.curves(cell, curves) or ():
+        for name in ("loss", "learning_rate", "gradient_norm"):
+            add(point.seed, point.phase, name, point.step, getattr(point, name))
+    for logged in work.logged(cell, curves):
+        add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
         for score in epochs.scores:
             value = None if score.score is None else as_shown(score.score, epochs.metric)

@@ -59,7 +59,8 @@ def test_one_seed_is_decided_with_an_assumed_spread_and_without_any_finished_run
     assert built.report.blocks[0].decision.beating == ()
     assert "a standard deviation of about 4.5 points is assumed" in said(built)
     arms = {name: Arm(failed={0: "NaN"}) for name in ("vanilla", "other")}
-    assert make(arms, {"sst2": Task(n=60)}, [0]).report.blocks[0].decision is None
+    nothing = make(arms, {"sst2": Task(n=60)}, [0]).report.blocks[0]
+    assert (nothing.taken, nothing.decision.choices, nothing.decision.command) == ("", (), "")
 
 
 # ------------------------------------------------------------------ cost, tolerance, looks, other sets

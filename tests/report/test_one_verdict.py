@@ -87,7 +87,7 @@ def check(report: Any, page: str) -> None:
         assert cells.count('title="no better than a constant answer"') == len(below)
         assert lines[row.method].count(" !") == len(below)
     found = block.decision
-    if found is not None and found.baseline is not None and len(found.choices) > 1:
+    if found.baseline is not None and len(found.choices) > 1:
         names = {name for c in found.choices for name in (c.method, *c.same)}
         winners = {a for (a, b), word in words.items() if b == found.baseline and word == "better" and a in names}
         trained = {row.method for row in block.rows if row.finetune.trains_encoder} if block.frozen else names

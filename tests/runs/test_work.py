@@ -70,9 +70,9 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert [run.plain() for run in manifest.runs] == [TRAINED, FAILED]
     assert manifest.runs[0].keys == {"search": "s", "finetune": "k"}
     assert manifest.model["name"] == "minilm"
-    points = work.curves("finetune", CELL, [2, 1]) or []
+    points = work.curves(CELL, [2, 1]) or []
     assert [(point.step, point.loss, point.learning_rate) for point in points] == [(1, 0.7, 1e-4), (2, None, 0.0)]
-    assert work.logged("finetune", CELL, [1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
+    assert work.logged(CELL, [1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
     (run,) = work.evaluation(CELL).runs
     assert (run.ok, run.sets["dev"].metrics) == (True, {"accuracy": 0.5})
     found = work.predictions(CELL, 1, "dev", "classification")
@@ -109,6 +109,7 @@ def test_a_row_that_is_no_step_is_refused(work: Work, row: str) -> None:
     path = work.folder("finetune", CELL) / "curves.csv"
     path.write_text(f"seed,phase,step,epoch,loss,learning_rate,gradient_norm\n{row}\n")
     with pytest.raises(DataError, match=r"curves\.csv: not a log of steps.*\n.*stage finetune"):
-        work.curves("finetune", CELL, [1])
-    assert work.curves("finetune", CELL, [0]) == []  # of another seed
-    assert work.curves("search", CELL, [0]) is None
+        work.curves(CELL, [1])
+    assert work.curves(CELL, [0]) == []  # of another seed
+    path.unlink()
+    assert work.curves(CELL, [0]) is None

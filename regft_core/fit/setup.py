@@ -180,9 +180,9 @@ def choose(
     steps = [*steps[:1], *trainings[:1], *steps[1:], *trainings[1:]]  # the second training after the second method
     if may_forecast:
         steps.append(("a forecast for more rows", lambda setup: replace(setup, forecast=True)))
-    # More folds and repeats come first: they make every number more precise.
-    if rows <= FEW_ROWS:
-        steps.insert(0, (f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)))
+    # More folds and repeats make every number more precise: of few rows they come first, else they take what is left.
+    repeats = f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)
+    steps.insert(0 if rows <= FEW_ROWS else len(steps), repeats)
     dearer = [(f"{folds[0]} folds", replace(setup, folds=folds[0]))] if setup.folds < folds[0] else []
     for what, grown in steps:
         larger = grown(setup)
@@ -193,7 +193,9 @@ def choose(
     if not dearer:
         return setup, ""
     what, larger = dearer[0]
-    return setup, f"{what} from --minutes {math.ceil(seconds(larger) / 60)}"
+    # A first method comes before repeats, and so costs less than it does beside them.
+    least = min(seconds(one) for one in (larger, *starts) if one is larger or what in one.methods)
+    return setup, f"{what} from --minutes {math.ceil(least / 60)}"
 
 
 def _with(method: str) -> Callable[[Setup], Setup]:

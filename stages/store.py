@@ -114,6 +114,6 @@ def fetch(root: Path, arguments: argparse.Namespace) -> None:
         fetch_all(project, lambda text: print(text, flush=True))
         return
     if encoder in ALIASES:
-        print(f"{encoder}: {ALIASES[encoder].title} ({ALIASES[encoder].megabytes} MB unless it is there)", flush=True)
+        print(f"{encoder}: {ALIASES[encoder].title} ({ALIASES[encoder].megabytes} MB)", flush=True)
     path, downloaded = fetch_encoder(encoder, root)
     print(f"{'unpacked into' if downloaded else 'already in'} {path}")

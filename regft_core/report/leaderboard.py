@@ -103,7 +103,8 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
         if any(c.role == role for row in rows for c in row.comparisons):
             yield column(head, "", lambda row, role=role: _against(row.against(role)))  # type: ignore[misc]
     yield column("cost", "passes", lambda row: Cell(ratio(row.cost.declared), row.cost.declared))
-    yield column("measured", "seconds", _measured)
+    if any(row.cost.measured is not None for row in rows):
+        yield column("measured", "seconds", _measured)
     yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{len(row.runs)}", row.n_ok, style=DOWN * bool(row.failed)))
 
 

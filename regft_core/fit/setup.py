@@ -194,8 +194,8 @@ def choose(
         return setup, ""
     what, larger = dearer[0]
     # A first method comes before repeats, and so costs less than it does beside them.
-    least = min(seconds(one) for one in (larger, *starts) if one is larger or what in one.methods)
-    return setup, f"{what} from --minutes {math.ceil(least / 60)}"
+    wanted = min(seconds(one) for one in (larger, *starts) if one is larger or what in one.methods)
+    return setup, f"{what} from --minutes {math.ceil(wanted / 60)}"
 
 
 def _with(method: str) -> Callable[[Setup], Setup]:

@@ -76,7 +76,7 @@ def test_a_second_repeat_comes_first_of_few_rows_and_last_of_many() -> None:
     ],
 )
 def test_it_says_what_more_minutes_would_buy(budget: float, more: str) -> None:
-    assert choose(PRESET, PRESET.methods, ("large", "small"), 200, 50, lambda s: 60 * seconds(s), budget, False)[1] == more
+    assert choose(PRESET, PRESET.methods, ("large", "small"), 9, 9, lambda s: 60 * seconds(s), budget, False)[1] == more
 
 
 def test_too_few_minutes_say_how_many_are_needed() -> None:

@@ -85,7 +85,6 @@ def test_pictures_show_the_stored_scores() -> None:
 # ----------------------------------------------------------------------------------- the GPU benchmark
 
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = os.environ | {"PYTHONPATH": str(ROOT)}
 
 

@@ -198,14 +198,5 @@ def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: s
     assert (len(found), found.labels, found.ids) == (3, [1, 0, 1], ["a", "b", "c"])
 
 
-def test_pairs_lose_tokens_from_the_longer_text() -> None:
-    bert = tiny_tokenizer("bert")
-    encoded = encode(PAIRS, bert, 16)
-    short = bert("great", add_special_tokens=False)["input_ids"]
-    assert encoded.segment[1].count(1) == len(short)
-    assert encoded.segment[1].count(0) == 16 - 3 - len(short)
-    assert encoded.segment[2].count(0) == len(bert("good", add_special_tokens=False)["input_ids"])
-
-
 def test_no_examples() -> None:
     assert encode([], tiny_tokenizer("bert"), 16).lengths == []

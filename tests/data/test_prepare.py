@@ -14,22 +14,14 @@ from regft_core.data.prepare import prepare_dataset, text_key
 from regft_core.errors import DataError
 from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
+from tests.small_project import TASK
 
 TRAIN = "text,label\ncafe\u0301,good\n a  b ,bad\na b,bad\nc,good\n"
 DEV = "text,label\ncafé,bad\nnew,good\n"
 
 
 def task(**changes: Any) -> TaskConfig:
-    values = {
-        "source": {"kind": "files"},
-        "splits": {"train": "train.csv", "dev": "dev.csv"},
-        "columns": {"text": "text"},
-        "labels": ["bad", "good"],
-        "metrics": ["accuracy"],
-        "primary": "accuracy",
-        **changes,
-    }
-    return TaskConfig.model_validate(values)
+    return TaskConfig.model_validate({**TASK, "columns": {"text": "text"}, "ood": {}, **changes})
 
 
 @pytest.fixture
@@ -55,20 +47,23 @@ STARS = {
 
 def test_the_directory_and_its_description(root: Path) -> None:
     other = task(splits={"dev": "other.csv"}, labels=["good", "bad"], drop_labels=["?"])
-    tasks = {"mine": task(ood={"other": {}, "stars": STARS}), "other": other}
+    same = task(splits={"dev": "other.csv"})
+    ood = {"other": {}, "stars": STARS, "same": {"split": "train.csv"}}
+    tasks = {"mine": task(ood=ood), "other": other, "same": same}
     out = prepare_dataset(root, "mine", tasks)
     assert out == root / "work" / "datasets" / "mine"
     assert read_jsonl(out / "train.jsonl")[1] == Example("1", " a  b ", None, 0)
     assert read_jsonl(out / "ood" / "other.jsonl") == [Example("0", "a b", None, 0)]  # index into its own labels
     assert [row.label for row in read_jsonl(out / "ood" / "stars.jsonl")] == [0, 1]
     described = json.loads((out / "task.json").read_text())
-    assert described["counts"] == {"train": 4, "dev": 2, "other": 1, "stars": 2}
+    assert described["counts"] == {"train": 4, "dev": 2, "other": 1, "stars": 2, "same": 4}
     assert described["dropped"] == {"other": {"label ?": 1}}
-    assert described["duplicates"] == {"train_within": 1, "dev": 1, "other": 1, "stars": 1}
+    assert described["duplicates"] == {"train_within": 1, "dev": 1, "other": 1, "stars": 1, "same": 4}
     assert described["sets"]["other"]["labels"] == ["good", "bad"]
     assert described["sets"]["other"]["label_map"] is None
     assert described["sets"]["stars"]["label_map"] == {"bad": "low", "good": "high"}
-    assert {name: entry["n"] for name, entry in described["sets"].items()} == {"dev": 2, "other": 1, "stars": 2}
+    counts = {name: entry["n"] for name, entry in described["sets"].items()}
+    assert counts == {"dev": 2, "other": 1, "stars": 2, "same": 4}
     assert described["positive_label"] is None  # nothing is guessed
     assert described["source"] == {"kind": "files"}
 
@@ -81,12 +76,6 @@ def test_a_failure_leaves_the_old_directory_as_it_was(root: Path) -> None:
         prepare_dataset(root, "mine", {"mine": task()})
     assert (out / "task.json").read_bytes() == before
     assert [p.name for p in out.parent.iterdir()] == ["mine"]
-
-
-def test_the_split_of_a_referenced_set_can_be_chosen(root: Path) -> None:
-    tasks = {"mine": task(ood={"other": {"split": "train.csv"}}), "other": task(splits={"dev": "dev.csv"})}
-    out = prepare_dataset(root, "mine", tasks)
-    assert len(read_jsonl(out / "ood" / "other.jsonl")) == 4
 
 
 def test_duplicates_are_texts_and_pairs_keep_their_sides() -> None:

@@ -17,15 +17,10 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.errors import DataError
 from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
+from tests.small_project import TASK
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi"]
-DECLARED: dict[str, Any] = {
-    "source": {"kind": "files"},
-    "columns": {"text": "text"},
-    "labels": ["bad", "good"],
-    "metrics": ["accuracy"],
-    "primary": "accuracy",
-}
+DECLARED: dict[str, Any] = {**TASK, "columns": {"text": "text"}, "ood": {}}
 
 
 def rows(count: int = 60, groups: int = 12) -> list[dict[str, Any]]:
@@ -193,22 +188,18 @@ def test_a_drawn_task_judges_others_with_all_of_its_rows(tmp_path: Path) -> None
 # -------------------------------------------------------------------------------------------- dividing
 
 
-@pytest.mark.parametrize("folds", [2, 3, 5, 10])
+@pytest.mark.parametrize("shares", [[1 / folds] * folds for folds in (2, 3, 5, 10)] + [[0.75, 0.25]])
 @pytest.mark.parametrize("counts", [(50, 50), (83, 17), (41, 30, 22)])
-def test_single_rows_are_stratified_to_one_row(folds: int, counts: tuple[int, ...]) -> None:
+def test_single_rows_are_stratified_to_one_row(shares: list[float], counts: tuple[int, ...]) -> None:
     strata = [label for label, count in enumerate(counts) for _ in range(count)]
-    parts = divide(strata, [str(row) for row in range(len(strata))], [1 / folds] * folds, Random(0))
-    for label in range(len(counts)):
+    units = [str(row) for row in range(len(strata))]
+    parts, again, other = (divide(strata, units, shares, Random(seed)) for seed in (0, 0, 1))
+    assert parts == again != other
+    for label, count in enumerate(counts):
         held = Counter(part for part, stratum in zip(parts, strata, strict=True) if stratum == label)
-        assert max(held.values()) - min(held.get(part, 0) for part in range(folds)) <= 1
+        assert all(abs(held[part] - share * count) <= 1 for part, share in enumerate(shares))
     sizes = Counter(parts)
-    assert max(sizes.values()) - min(sizes.values()) <= len(counts)
-
-
-def test_a_share_is_kept_in_every_stratum() -> None:
-    strata = [0] * 100 + [1] * 37
-    parts = divide(strata, [str(row) for row in range(137)], [0.75, 0.25], Random(3))
-    assert [sum(parts[:100]), sum(parts[100:])] == pytest.approx([25, 37 / 4], abs=1)
+    assert all(abs(sizes[part] - share * len(strata)) <= len(counts) for part, share in enumerate(shares))
 
 
 def test_units_stay_together_and_balance_like_scikit_learn() -> None:
@@ -238,10 +229,3 @@ def test_units_stay_together_and_balance_like_scikit_learn() -> None:
                 split[row] = part
         theirs += unbalance(split)
     assert ours <= 1.5 * theirs
-
-
-def test_the_draw_is_a_function_of_its_arguments() -> None:
-    units = [str(row) for row in range(60)]
-    strata = [row % 2 for row in range(60)]
-    first, again, other = (divide(strata, units, [0.5, 0.5], Random(seed)) for seed in (0, 0, 1))
-    assert first == again != other

@@ -23,8 +23,7 @@ TASK = {
     "positive_label": "entailment",
     "sets": {},
 }
-
-BINARY = TASK | {"labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
+NO_YES = TASK | {"labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
 
 
 def judge(name, logits, gold, task, **declared):
@@ -67,13 +66,7 @@ def test_dev_and_a_merged_ood_set():
 
 def test_f1_counts_the_positive_label_where_the_other_set_has_it():
     """The set lists its labels the other way round and under other names: index 0 there is index 1 here."""
-    task = {
-        "kind": "classification",
-        "labels": ["no", "yes"],
-        "metrics": ["f1", "accuracy_f1"],
-        "positive_label": None,
-        "sets": {},
-    }
+    task = NO_YES | {"metrics": ["f1", "accuracy_f1"]}
     named = {"label_map": {"no": "false", "yes": "true"}, "labels": ["true", "false"]}
     other = judge("other", confident([1, 1, 0, 1, 0, 0], 2), [0, 0, 0, 1, 1, 1], task, **named)
     result = scored(other, task).sets["other"]
@@ -88,13 +81,7 @@ def test_f1_counts_the_positive_label_where_the_other_set_has_it():
 
 def test_metrics_can_be_recomputed_from_the_rows():
     rng = np.random.default_rng(1)
-    task = {
-        "kind": "regression",
-        "labels": None,
-        "metrics": ["pearson", "spearman", "mse"],
-        "positive_label": None,
-        "sets": {},
-    }
+    task = NO_YES | {"kind": "regression", "labels": None, "metrics": ["pearson", "spearman", "mse"]}
     gold = rng.uniform(0, 5, 60)
     logits = (gold + rng.normal(size=60))[:, None].astype(np.float32)
     result = scored(judge("dev", logits, gold.tolist(), task), task)
@@ -108,15 +95,6 @@ def test_metrics_can_be_recomputed_from_the_rows():
     assert again == result.sets["dev"]["metrics"]
     assert rows[0]["scores"] == [rows[0]["prediction"]]
     assert result.sets["dev"]["majority"]["mse"] == pytest.approx(gold.var())
-
-
-NO_YES: dict[str, object] = {
-    "kind": "classification",
-    "labels": ["no", "yes"],
-    "metrics": ["accuracy"],
-    "positive_label": None,
-    "sets": {},
-}
 
 
 def test_a_collapsed_run_and_swapped_labels_are_said():

@@ -17,8 +17,8 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings
-from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows, label_indices
-from tests.evaluate.tiny_run import TinyModel, other_task
+from regft_core.evaluate.evaluated import EvaluatedSet, OtherRows, label_indices
+from tests.evaluate.tiny_run import TinyModel, evaluated, other_task
 from tests.methods.harness import examples
 
 #: The model's own labels, in the order of its outputs.
@@ -50,23 +50,15 @@ class Merging(TinyModel):
         return merged(super().predict(encoded), maximum)
 
 
-class Other:
-    """Rows of another task, which has labels of its own."""
-
-    def __getitem__(self, task: str) -> OtherRows:
-        rows = [Example(f"o{i}", f"{'good' if i % 2 else 'bad'} film {'a ' * i}", None, i % 2) for i in range(60)]
-        return OtherRows(other_task(), rows[:40], rows[40:])
+#: Rows of another task, which has labels of its own.
+ROWS = [Example(f"o{i}", f"{'good' if i % 2 else 'bad'} film {'a ' * i}", None, i % 2) for i in range(60)]
+OTHER = {"t": OtherRows(other_task(), ROWS[:40], ROWS[40:])}
 
 
 def run(name: str, trained: Any, judged: EvaluatedSet, own: Sequence[str]) -> Findings:
-    evaluation = analyses.find(name)
-    options = evaluation.Config.model_validate(OPTIONS.get(name, {}))
-    task = {"kind": "classification", "labels": list(own), "primary": "f1", "positive_label": "right", "sets": {}}
-    found = evaluation.run(
-        EvaluatedRun(task, 0, options, {"dev": judged}, trained, Other().__getitem__ if evaluation.tasks else None)
-    )
-    found.as_json({"dev": judged})  # is what an evaluation may find
-    return found
+    task = {"labels": list(own), "primary": "f1", "positive_label": "right"}
+    others = OTHER if analyses.find(name).tasks else None
+    return evaluated(name, trained, judged, others=others, task=task, **OPTIONS.get(name, {}))
 
 
 def a_set(

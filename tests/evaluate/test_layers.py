@@ -16,7 +16,7 @@ from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows
 from regft_core.kinds import find
 from regft_core.rng import derive
-from tests.evaluate.tiny_run import TinyModel, finished, found, other_task
+from tests.evaluate.tiny_run import TinyModel, evaluated, finished, other_task
 
 
 def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> None:
@@ -96,7 +96,7 @@ def test_probes_of_another_task() -> None:
     trained = TinyModel()
     others = {"cue_a": words("cue_a", count=160), "cue_b": words("cue_b", "regression")}
     options: dict[str, Any] = {"tasks": ["cue_a", "cue_b"], "learning_rate": 0.03, "epochs": 20, "pooling": "mean"}
-    result = found("layer_probes", trained, finished(trained), others=others, **options)
+    result = evaluated("layer_probes", trained, finished(trained), others=others, **options)
     table = result.tables[RUN]["probes"]
     assert [row[:2] for row in table.rows] == [(task, layer) for task in ("cue_a", "cue_b") for layer in range(3)]
     # The label is a word of the text, so the embeddings' mean tells it; the model is the pretrained one.
@@ -104,8 +104,8 @@ def test_probes_of_another_task() -> None:
     assert all(row[2] == row[3] for row in table.rows)
     assert result.scalars[RUN]["cue_a.best"] == max(row[2] for row in table.rows[:3])  # type: ignore[type-var]
     assert result.scalars[RUN]["cue_a.mean"] == pytest.approx(sum(row[2] for row in table.rows[:3]) / 3)  # type: ignore[misc]
-    assert found("layer_probes", trained, finished(trained), others=others, **options) == result
-    assert found("layer_probes", trained, finished(trained), others=others, **(options | {"epochs": 1})) != result
+    assert evaluated("layer_probes", trained, finished(trained), others=others, **options) == result
+    assert evaluated("layer_probes", trained, finished(trained), others=others, **(options | {"epochs": 1})) != result
 
 
 def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
@@ -120,4 +120,4 @@ def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     few = OtherRows(other_task(), other.examples[:1], other.dev)
     trained = TinyModel()
     with pytest.raises(Unfit, match="task 't' has 1 training rows and 20 to judge by, too few"):
-        found("layer_probes", trained, finished(trained), others={"t": few}, tasks=["t"])
+        evaluated("layer_probes", trained, finished(trained), others={"t": few}, tasks=["t"])

@@ -12,7 +12,7 @@ from regft_core.errors import ConfigError
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from tests.errors import raises_code
-from tests.evaluate.conftest import judged
+from tests.evaluate.tiny_run import evaluated, judged
 
 # ---------------------------------------------------------------------------------- what may be found
 
@@ -58,9 +58,9 @@ def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text:
         analyses.find("half")
 
 
-def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path, find: Any) -> None:
+def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path) -> None:
     guide = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
     section = guide[guide.index("## Add an evaluation") :]
     (tmp_path / "sure.py").write_text(section.split("```python\n")[1].split("```")[0])
     with EVALUATIONS.also(tmp_path):
-        assert find("sure", judged([(0.05, 0.95), (0.3, 0.7)], [0, 0])).scalars == {"dev": {"sure": 0.5}}
+        assert evaluated("sure", None, judged([(0.05, 0.95), (0.3, 0.7)], [0, 0])).scalars == {"dev": {"sure": 0.5}}

@@ -11,7 +11,7 @@ from regft_core.evaluate.analyses.deletion import without
 from regft_core.evaluate.analyses.robustness import perturbed
 from regft_core.evaluate.analysis_result import Unfit
 from regft_core.evaluate.hidden import editable, with_masked, with_replaced
-from tests.evaluate.tiny_run import TinyModel, finished, found
+from tests.evaluate.tiny_run import TinyModel, evaluated, finished
 from tests.methods.harness import examples, source_of, tokenizer_of
 
 
@@ -29,7 +29,7 @@ def changed(before: Any, after: Any) -> np.ndarray:
 def test_rate_0_is_the_score_and_so_is_a_rate_too_small_to_hit_anything() -> None:
     trained = TinyModel()
     judged = agreeing(trained)
-    result = found("robustness", trained, judged, rates=[1e-12, 1.0], copies=2)
+    result = evaluated("robustness", trained, judged, rates=[1e-12, 1.0], copies=2)
     rows = {row[0]: row[1:] for row in result.tables["dev"]["robustness"].rows}
     assert result.scalars["dev"]["clean"] == pytest.approx(11 / 12)
     assert rows[0.0] == rows[1e-12] == (pytest.approx(11 / 12),) * 3
@@ -91,7 +91,7 @@ def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(read: list[Any])
         trained = TinyModel(seed=model_seed)
         judged = finished(trained)
         read.clear()
-        found("robustness", trained, judged, seed=seed, copies=3, rates=[0.5])
+        evaluated("robustness", trained, judged, seed=seed, copies=3, rates=[0.5])
         return list(read)
 
     one = run(0, 0)
@@ -106,7 +106,7 @@ def test_a_regression_is_scored_by_its_metric() -> None:
     trained.said = lambda embedding: embedding[..., 0].sigmoid()
     judged = finished(trained)
     for name, table in (("robustness", "robustness"), ("deletion", "deletion")):
-        result = found(name, trained, judged, primary="mse")
+        result = evaluated(name, trained, judged, task={"primary": "mse"})
         expected = float(((judged.predictions - judged.gold) ** 2).mean())
         assert result.scalars["dev"]["clean"] == pytest.approx(expected)
         assert "mse" in result.tables["dev"][table].columns
@@ -142,7 +142,7 @@ def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> Non
     def run(trained: TinyModel, **options: Any) -> tuple[Any, list[Any]]:
         judged = finished(trained)
         read.clear()
-        return found("deletion", trained, judged, models={"tdt": tdt, "vanilla": plain}, **options), list(read)
+        return evaluated("deletion", trained, judged, models={"tdt": tdt, "vanilla": plain}, **options), list(read)
 
     alone, of_tdt = run(tdt)
     result, same = run(plain, confidence_of="tdt")
@@ -156,7 +156,7 @@ def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> Non
     other: Any = TinyModel()
     other.said, other.encode = tdt.said, lambda given: tdt.encode(list(given)[::-1])
     with pytest.raises(Unfit, match="'tdt' reads other tokens than this run"):
-        found("deletion", plain, finished(plain), models={"tdt": other}, confidence_of="tdt")
+        evaluated("deletion", plain, finished(plain), models={"tdt": other}, confidence_of="tdt")
 
 
 # ---------------------------------------------------------------------------------------- which tokens

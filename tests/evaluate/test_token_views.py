@@ -11,7 +11,7 @@ from regft_core.evaluate.analyses.views import tsne
 from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
 from regft_core.schema.training import TrainingConfig
-from tests.evaluate.tiny_run import TinyModel, finished, found
+from tests.evaluate.tiny_run import TinyModel, evaluated, finished
 
 
 def test_a_histogram_by_hand() -> None:
@@ -28,7 +28,7 @@ def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_poin
     trained = TinyModel()
     trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
     judged = finished(trained)
-    result = found("views", trained, judged, rows=12)
+    result = evaluated("views", trained, judged, rows=12)
     points = {(row[0], row[1]): row[3:] for row in result.tables["dev"]["views"].rows}
     assert {view for _, view in points} == {"original", "positive", "negative"}
     assert len(points) == 3 * 12

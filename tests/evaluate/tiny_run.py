@@ -1,9 +1,10 @@
-"""A finished run with a tiny random encoder, as an evaluation that looks into the model sees it."""
+"""A finished run as an evaluation sees it: with a tiny random encoder, or with logits that are written down."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,9 @@ class TinyModel:
         self.tokenizer: Any = tokenizer_of(source_of(architecture))
         self.pooling = "mean" if separately else "head"
         names = labels if kind == "classification" else None
-        shape = (kind, names, DropoutConfig(), seed, "sdpa", self.pooling, self.per_example)
-        self.model: Any = deepcopy(loaded(source_of(architecture), *shape)).eval()
+        shape = {"kind": kind, "labels": names, "pooling": self.pooling, "rows_per_example": self.per_example}
+        drawn = {"dropout": DropoutConfig(), "head_seed": seed}
+        self.model: Any = deepcopy(loaded(source_of(architecture), **shape, **drawn)).eval()
         self.pretrained: Any = deepcopy(self.model)
         self.kept: dict[str, Tensor] = {}
         self.learned: Sequence[Example] = ()
@@ -88,24 +90,31 @@ def finished(
     return EvaluatedSet("dev", trained.kind, logits, right, given, labels, np.arange(len(labels)))
 
 
-def found(
+def judged(probabilities: Sequence[Sequence[float]], gold: Sequence[int]) -> EvaluatedSet:
+    """The development set of a run without a model; its logits are the logarithms of ``probabilities``, up to 3."""
+    logits = (np.log(np.asarray(probabilities)) + 3.0).astype(np.float64)
+    given = [Example(f"r{i}", f"text {i}", None, label) for i, label in enumerate(gold)]
+    return EvaluatedSet("dev", "classification", logits, np.asarray(gold), given, LABELS, np.arange(len(LABELS)))
+
+
+def evaluated(
     name: str,
-    trained: TinyModel,
+    trained: TinyModel | None,
     judged: EvaluatedSet,
     *,
-    primary: str = "accuracy",
     seed: int = 0,
     others: Mapping[str, OtherRows] | None = None,
     models: Mapping[str, TinyModel] | None = None,
+    task: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Findings:
-    """Run an evaluation on one set."""
+    """Run an evaluation on one set; ``task`` is what its ``task.json`` has in other words than usual."""
     evaluation = analyses.find(name)
-    labels = list(LABELS) if judged.labels else None
-    task = {"kind": trained.kind, "labels": labels, "primary": primary, "positive_label": None, "sets": {}}
+    usual = {"kind": judged.kind, "labels": list(LABELS) if judged.labels else None, "primary": "accuracy"}
     chosen = evaluation.Config.model_validate(options)
     asked = [given.__getitem__ if given else None for given in (others, models)]
-    run: Any = EvaluatedRun(task, seed, chosen, {judged.name: judged}, trained, *asked)
+    described = {**usual, "positive_label": None, "sets": {}, **task}
+    run: Any = EvaluatedRun(described, seed, chosen, {judged.name: judged}, trained, *asked)
     findings = evaluation.run(run)
     findings.as_json({judged.name})  # is what an evaluation may find
     return findings

@@ -14,6 +14,7 @@ from regft_core.kinds import find, of_model
 from regft_core.kinds._judging import CORRELATION_THRESHOLD, warn_if_permuted, warn_if_reversed
 from regft_core.schema.tasks import TaskConfig
 from regft_core.training.distances import divergence, kl, squared_difference, symmetric_kl
+from tests.small_project import TASK
 
 MORE = Path(__file__).parent / "more"
 
@@ -54,15 +55,7 @@ def test_models_from_elsewhere_are_of_the_kind_that_they_say(
 
 
 def test_a_task_names_its_kind_by_a_file() -> None:
-    declared = {
-        "source": {"kind": "files"},
-        "splits": {"dev": "dev.csv"},
-        "columns": {"text": "text"},
-        "labels": ["a"],
-        "metrics": ["exact"],
-        "primary": "exact",
-        "kind": "tags",
-    }
+    declared = {**TASK, "kind": "tags", "labels": ["a"], "metrics": ["exact"], "primary": "exact", "ood": {}}
     with pytest.raises(
         ValueError, match="unknown kind of task 'tags'; allowed: classification, multi_label, ordinal, regression"
     ):

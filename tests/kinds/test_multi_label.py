@@ -16,24 +16,25 @@ from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
+from tests.small_project import TASK
 
 LABELS = ("fast", "cheap", "good")
 KIND = find("multi_label")
 
 
+TAGS: dict[str, Any] = {
+    **TASK,
+    "kind": "multi_label",
+    "columns": {"text": "text", "label": "tags"},
+    "labels": [*LABELS],
+    "metrics": ["f1_micro", "f1_macro", "accuracy"],
+    "primary": "f1_macro",
+    "ood": {},
+}
+
+
 def declared(**changes: Any) -> TaskConfig:
-    return TaskConfig.model_validate(
-        {
-            "kind": "multi_label",
-            "source": {"kind": "files"},
-            "splits": {"train": "train.csv", "dev": "dev.csv"},
-            "columns": {"text": "text", "label": "tags"},
-            "labels": list(LABELS),
-            "metrics": ["f1_micro", "f1_macro", "accuracy"],
-            "primary": "f1_macro",
-            **changes,
-        }
-    )
+    return TaskConfig.model_validate({**TAGS, **changes})
 
 
 def read(cells: dict[str, Any], **changes: Any) -> int | float:

@@ -19,8 +19,10 @@ from regft_core.hooks.declare import Declares, Handed
 from regft_core.hooks.description import Description
 from regft_core.hooks.registry import discover
 from regft_core.schema.method import FINETUNE, Phase
+from regft_core.schema.tasks import TaskConfig
 from tests.methods.chain import METHODS, method, phase, runner
 from tests.methods.harness import TRAINING, Bench
+from tests.small_project import PAIRS
 
 REGISTRY = discover()
 EARLIER = "earlier"
@@ -114,24 +116,12 @@ _DECLARED: dict[str, tuple[Any, Any, str]] = {
 }
 
 
-def task(kind: str) -> Any:
+def task(kind: str) -> TaskConfig:
     """A task of a kind, to ask regularisers about."""
-    from regft_core.schema.sources import BuiltinSource
-    from regft_core.schema.tasks import ColumnsConfig, PromptConfig, SplitsConfig, TaskConfig
-
     labels, limits, metric = _DECLARED[kind]
-    words = PromptConfig(template="{text} [MASK] {text_pair}", words={"a": "yes", "b": "no"})
-    return TaskConfig(
-        kind=kind,
-        source=BuiltinSource(kind="builtin", generator="cue_sentence"),
-        splits=SplitsConfig(train="train", dev="dev"),
-        columns=ColumnsConfig(text="text", text_pair="other"),
-        labels=labels,
-        range=limits,
-        metrics=(metric,),
-        primary=metric,
-        **({"prompt": words} if kind == "classification" else {}),
-    )
+    words = {"template": "{text} [MASK] {text_pair}", "words": {"a": "yes", "b": "no"}}
+    own = {"kind": kind, "labels": labels, "range": limits, "metrics": [metric], "primary": metric}
+    return TaskConfig.model_validate({**PAIRS, **own, **({"prompt": words} if kind == "classification" else {})})
 
 
 def _alone(name: str) -> Case | None:

@@ -17,10 +17,7 @@ from tests.methods.harness import MAKES, STILL, Bench
 
 def still(architecture: str = "bert", **options: Any) -> Bench:
     more = {name: options.pop(name) for name in ("pair", "keyword_segment") if name in options}
-    bench = Bench([("cutoff", options)], architecture=architecture, dropout=STILL, **more)
-    if architecture == "xlnet":
-        bench.model.sequence_summary.last_dropout.p = 0.0
-    return bench
+    return Bench([("cutoff", options)], architecture=architecture, dropout=STILL, **more)
 
 
 def mask_of(*lengths: int, width: int | None = None, left: bool = False) -> Tensor:

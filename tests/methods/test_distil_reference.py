@@ -80,13 +80,6 @@ def test_values_are_learned_in_the_scale_of_the_targets() -> None:
     assert run.method.answers.tolist() == [[4.0], [0.0]]
 
 
-def test_the_teachers_answers_are_constants() -> None:
-    run = bench(torch.zeros(12, 2), weight=1.0)
-    plain = Bench()
-    assert not same(run.gradients(), plain.gradients())
-    assert not run.method.answers.requires_grad
-
-
 def test_rows_without_labels_take_the_whole_weight() -> None:
     cls = discover()["distil"]
     entry = Entry(cls, cls.Config(weight=0.5))

@@ -13,7 +13,7 @@ from regft_core.methods.supervised_contrastive import (
     head_vectors,
     supervised_contrastive,
 )
-from regft_core.training.distances import jensen_shannon, kl, reversed_jensen_shannon, squared_difference, symmetric_kl
+from regft_core.training.distances import jensen_shannon, kl, squared_difference
 from tests.methods.harness import STILL, Bench, same
 
 #: p = (1/2, 1/2) and q = (3/4, 1/4) as logits of two equal examples, whose label is 0.
@@ -65,21 +65,15 @@ def test_the_loss_is_the_formula(
     assert float(task + terms) == pytest.approx(expected, abs=1e-5)
 
 
-def test_divergences_of_known_distributions() -> None:
+def test_divergences_at_their_edges() -> None:
+    """Their values stand in the losses above, but for those of one direction."""
     assert kl(P, Q).tolist() == pytest.approx([P_Q] * 2, abs=1e-6)
     assert kl(Q, P).tolist() == pytest.approx([Q_P] * 2, abs=1e-6)
-    assert symmetric_kl(P, Q).tolist() == pytest.approx([BOTH] * 2, abs=1e-6)
-    assert jensen_shannon(P, Q).tolist() == pytest.approx([JS] * 2, abs=1e-6)
-    assert reversed_jensen_shannon(P, Q).tolist() == pytest.approx([REVERSED] * 2, abs=1e-6)
-    assert squared_difference(torch.tensor([[1.0], [4.0]]), torch.tensor([[3.0], [1.0]])).tolist() == [4.0, 9.0]
     far = torch.tensor([[60.0, -60.0]])
     assert float(jensen_shannon(far, -far)) == pytest.approx(math.log(2), abs=1e-6)
     for one, two in (((2, 1), (2,)), ((2, 2), (2, 2))):
         with pytest.raises(ValueError, match=r"must be \[B, 1\]"):
             squared_difference(torch.zeros(one), torch.zeros(two))
-
-
-# ------------------------------------------------------------------------------------ losses of labels
 
 
 # ----------------------------------------------------------------------------------------------------- label smoothing

@@ -72,20 +72,26 @@ def optimiser(
     return RecallAdam([group], {"w": torch.tensor([1.0])} if anchored else {}, PROTOCOL, strength), parameter
 
 
+FIXED: dict[str, Any] = {"midpoint": 250, "rate": 0.1}
+LINEAR: dict[str, Any] = {"annealing": "linear", "midpoint": 500}
+
+
 @pytest.mark.parametrize(
-    ("step", "expected"), [(250, 0.5), (251, 1 / (1 + math.exp(-0.1))), (230, 1 / (1 + math.e**2))]
+    ("options", "steps", "step", "expected"),
+    [
+        (FIXED, 10_000, 250, 0.5),
+        (FIXED, 10_000, 251, 1 / (1 + math.exp(-0.1))),
+        (FIXED, 10_000, 230, 1 / (1 + math.e**2)),
+        # Left out, the midpoint is a quarter of the run, and the rate 25 / 25 = 1 per step.
+        ({}, 100, 25, 0.5),
+        ({}, 100, 26, 1 / (1 + math.exp(-1))),
+        ({}, 10**6, 1, 0.0),
+        (LINEAR, 1000, 250, 0.5),
+        (LINEAR, 1000, 700, 1.0),
+    ],
 )
-def test_worked_task_shares(step: int, expected: float) -> None:
-    assert task_share(step, 10_000, RecAdamConfig(midpoint=250, rate=0.1)) == pytest.approx(expected)
-
-
-def test_left_out_the_midpoint_is_a_quarter_of_the_run() -> None:
-    assert task_share(25, 100, RecAdamConfig()) == pytest.approx(0.5)
-    # rate 25 / 25 = 1 per step
-    assert task_share(26, 100, RecAdamConfig()) == pytest.approx(1 / (1 + math.exp(-1)))
-    assert task_share(250, 1000, RecAdamConfig(annealing="linear", midpoint=500)) == 0.5
-    assert task_share(700, 1000, RecAdamConfig(annealing="linear", midpoint=500)) == 1.0
-    assert task_share(1, 10**6, RecAdamConfig()) == pytest.approx(0.0, abs=1e-9)
+def test_worked_task_shares(options: dict[str, Any], steps: int, step: int, expected: float) -> None:
+    assert task_share(step, steps, RecAdamConfig(**options)) == pytest.approx(expected, abs=1e-9)
 
 
 def test_worked_step_with_gradient_pull_and_decay() -> None:

@@ -137,8 +137,6 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
 #: (regulariser, options, changes of the bench, code)
 ENCODERS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("lnsr", {"layer": 5}, {}, "layer-out-of-range"),
-    ("lora", {}, {"architecture": "xlnet"}, "encoder-does-not-fit"),
-    ("manifold_mixup", {}, {"architecture": "bart"}, "encoder-does-not-fit"),
     ("manifold_mixup", {"layers": [5]}, {}, "layer-out-of-range"),
     ("mask_tuning", {}, {}, "masked-lm-head-missing"),
     ("mask_tuning", {"coupling": "separate"}, {}, "masked-lm-head-missing"),

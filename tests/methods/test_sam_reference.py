@@ -36,13 +36,6 @@ W = {"a.weight": torch.tensor([3.0, -1.0]), "a.bias": torch.tensor([5.0])}
 G = {"a.weight": torch.tensor([1.0, 2.0]), "a.bias": torch.tensor([2.0])}
 
 
-def test_the_move_is_along_the_gradient_with_the_length_of_the_radius() -> None:
-    # ||g|| = sqrt(1 + 4 + 4) = 3, so each entry moves by 0.6 / 3 of its gradient.
-    found = moves(W, G, 0.6, None)
-    assert found["a.weight"].tolist() == pytest.approx([0.2, 0.4])
-    assert found["a.bias"].tolist() == pytest.approx([0.4])
-
-
 def test_the_adaptive_move_is_in_units_of_each_weight_and_of_one_for_biases() -> None:
     # T = (3.5, 1.5, 1); T g = (3.5, 3, 2), its norm sqrt(12.25 + 9 + 4) = sqrt(25.25); the move is r T T g / norm.
     norm = math.sqrt(25.25)

@@ -28,7 +28,8 @@ def test_everything_below_is_bit_identical(architecture: str) -> None:
     moved = changed(plain, drawn)
     top = Bench(architecture=architecture).trainee.sites.layers[-1].name + "."
     pretrained_above = {n for n in moved if "pooler" in n or n.startswith("head.")}
-    assert {name for name in moved if name.startswith(top)}
+    # XLNet's raw matrices too; a tiny model's biases and norms have the values that are drawn for them.
+    assert {name for name, value in plain.items() if name.startswith(top) and value.dim() > 1} <= moved
     assert all(name.startswith(top) for name in moved - pretrained_above)
     assert bool(pretrained_above) == (architecture in ("bert", "modernbert"))
 
@@ -70,13 +71,6 @@ def test_only_the_decoder_of_bart_has_top_layers() -> None:
         Bench([("re_init", {"layers": 3})], architecture="bart")
 
 
-def test_raw_matrices_of_xlnet_are_drawn() -> None:
-    plain, drawn = weights(architecture="xlnet"), weights({"layers": 1}, architecture="xlnet")
-    for part in ("q", "k", "v", "o", "r", "r_w_bias", "r_r_bias", "r_s_bias"):
-        name = f"transformer.layer.1.rel_attn.{part}"
-        assert not torch.equal(plain[name], drawn[name])
-
-
 # ---------------------------------------------------------------------------------------------------------- noisy tune
 
 
@@ -96,13 +90,6 @@ def test_worked_numbers_of_the_deviation() -> None:
     assert deviations(tensors, "global") == pytest.approx({"four": math.sqrt(5 / 6), "flat": math.sqrt(5 / 6)})
 
 
-def test_no_entry_moves_further_than_half_the_intensity() -> None:
-    change, plain = moved({"intensity": 0.15})
-    for name, difference in change.items():
-        bound = 0.075 * float(plain[name].double().std()) if plain[name].numel() > 1 else 0.0
-        assert float(difference.abs().max()) <= bound * (1 + 1e-4) + 1e-8, name
-
-
 def test_tied_tensors_are_perturbed_once() -> None:
     """BART's encoder and decoder look words up in one table, which its state lists under three names."""
     change, plain = moved({"intensity": 0.15}, architecture="bart")
@@ -115,8 +102,11 @@ def test_tied_tensors_are_perturbed_once() -> None:
     assert float(one.std()) == pytest.approx(0.15 / math.sqrt(12) * std, rel=0.05)
 
 
-def test_the_noise_has_the_stated_share_of_the_deviation() -> None:
+def test_the_noise_has_the_stated_share_of_the_deviation_and_no_more_than_half_the_intensity() -> None:
     change, plain = moved({"intensity": 0.15})
+    for name, difference in change.items():
+        bound = 0.075 * float(plain[name].double().std()) if plain[name].numel() > 1 else 0.0
+        assert float(difference.abs().max()) <= bound * (1 + 1e-4) + 1e-8, name
     relative = torch.cat(
         [
             (value / plain[name].double().std()).flatten()

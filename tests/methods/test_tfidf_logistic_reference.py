@@ -38,33 +38,6 @@ def bag(given: list[Example], **options: int) -> BagOfWords:
 # ------------------------------------------------------------------------------------ features
 
 
-def test_weights_by_hand() -> None:
-    given = rows("a good film", "a bad film", "Film!")
-    found = bag(given)
-    assert found.blocks == [{"analyzer": "word", "longest": 1, "terms": ["a", "bad", "film", "good"]}]
-    # Smoothed: ln((1 + 3) / (1 + documents with the term)) + 1.
-    a, bad, film = math.log(4 / 3) + 1, math.log(4 / 2) + 1, math.log(4 / 4) + 1
-    assert found.idf == pytest.approx([a, bad, film, bad])
-    length = math.sqrt(a**2 + film**2 + bad**2)
-    expected = [
-        [a / length, 0, film / length, bad / length],
-        [a / length, bad / length, film / length, 0],
-        [0, 0, 1, 0],
-    ]
-    np.testing.assert_allclose(found.features(given).toarray(), expected, atol=1e-12)
-    # A new word has no column; a text without a known word is empty.
-    assert found.features(rows("unseen words")).nnz == 0
-
-
-def test_sublinear_counts_by_hand() -> None:
-    given = rows("good good good film", "film")
-    found = bag(given, sublinear=True)
-    film, good = 1.0, math.log(3 / 2) + 1
-    often = (1 + math.log(3)) * good
-    length = math.hypot(film, often)
-    np.testing.assert_allclose(found.features(given).toarray(), [[film / length, often / length], [1, 0]], atol=1e-12)
-
-
 def test_two_words_and_characters_are_terms_too() -> None:
     found = bag(rows("not bad"), words=2, characters=2)
     assert found.blocks[0]["terms"] == ["bad", "not", "not bad"]
@@ -97,14 +70,16 @@ def test_texts_without_a_word_are_said_so() -> None:
         bag(rows("...", "!?"))
 
 
-def test_features_are_those_of_scikit_learn() -> None:
+@pytest.mark.parametrize("sublinear", [False, True])
+def test_features_are_those_of_scikit_learn(sublinear: bool) -> None:
+    """Of texts that it was not fitted on too, and of one without a word that it knows."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    given = examples(12)
+    given = [*examples(12), *rows("unseen words")]
     texts = [example.text for example in given]
-    theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\b\w+\b").fit(texts[:8])
-    ours = bag(given[:8], words=2)
-    assert np.array_equal(ours.features(given).toarray(), theirs.transform(texts).toarray())
+    theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\b\w+\b", sublinear_tf=sublinear).fit(texts[:8])
+    ours = bag(given[:8], words=2, sublinear=sublinear)
+    np.testing.assert_allclose(ours.features(given).toarray(), theirs.transform(texts).toarray(), rtol=0, atol=1e-12)
 
 
 # --------------------------------------------------------------------------------------- models

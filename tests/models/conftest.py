@@ -1,7 +1,9 @@
-"""Tiny checkpoints, written once per session, and a loader with the defaults that these tests want."""
+"""Copies of tiny checkpoints and of classifiers that were loaded once, with the defaults that these tests want."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -10,16 +12,13 @@ from typing import Any
 
 import pytest
 
-from regft_core.models.load import load_classifier, load_tokenizer
-from regft_core.models.source import ModelSource, resolve_model
-from regft_core.schema import DropoutConfig
-from regft_core.schema.training import EncoderConfig
-from tests.tiny import ARCHITECTURES, tiny_model_dir
+from regft_core.models.source import ModelSource
+from tests.methods.harness import STILL, loaded, source_of, tokenizer_of
+from tests.tiny import ARCHITECTURES
 
 #: Every family with its own head, and some pooled.
 HEADS = [(name, "head") for name in ARCHITECTURES] + [(name, "mean") for name in ("bert", "xlnet", "modernbert")]
 every_head = pytest.mark.parametrize(("architecture", "pooling"), HEADS)
-NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 
 
 @dataclass
@@ -33,9 +32,17 @@ class Loaded:
         return dict(self.tokenizer(list(chosen), padding=True, return_tensors="pt"))
 
 
-@pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("checkpoints")
+def edited(file: Path, **changes: Any) -> None:
+    """Change keys of a JSON file, or begin one; None takes a key out."""
+    content = json.loads(file.read_text()) if file.exists() else {}
+    content = {key: value for key, value in {**content, **changes}.items() if value is not None}
+    file.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A private copy of the tiny BERT that a test may damage."""
+    return Path(shutil.copytree(source_of("bert").path, tmp_path / "own"))
 
 
 @pytest.fixture
@@ -44,31 +51,14 @@ def pooling() -> str:
     return "head"
 
 
-@pytest.fixture(scope="session")
-def made() -> dict[tuple[Any, ...], Loaded]:
-    """Loaded models, to be copied: copying is several times faster than loading."""
-    return {}
-
-
 @pytest.fixture
-def load(checkpoints: Path, pooling: str, made: dict[tuple[Any, ...], Loaded]) -> Callable[..., Loaded]:
-    def build(
-        architecture: str,
-        *,
-        masked_lm: bool = False,
-        dropout: DropoutConfig = NO_DROPOUT,
-        head_seed: int = 1,
-        kind: str = "classification",
-        labels: tuple[str, ...] | None = ("no", "maybe", "yes"),
-        **options: Any,
-    ) -> Loaded:
-        options = {"pooling": pooling, **options}
-        key = (architecture, masked_lm, dropout, head_seed, kind, labels, *sorted(options.items()))
-        if key not in made:
-            path = tiny_model_dir(checkpoints, architecture, masked_lm=masked_lm)
-            source = resolve_model(EncoderConfig(name=str(path)), checkpoints)
-            model = load_classifier(source, kind=kind, labels=labels, dropout=dropout, head_seed=head_seed, **options)
-            made[key] = Loaded(source, model, load_tokenizer(source))
-        return deepcopy(made[key])
+def load(pooling: str) -> Callable[..., Loaded]:
+    """Build a copy of a loaded classifier of three labels without dropout, unless told otherwise."""
+
+    def build(architecture: str, *, masked_lm: bool = False, **options: Any) -> Loaded:
+        source = source_of(architecture, masked_lm)
+        usual = {"kind": "classification", "labels": ("no", "maybe", "yes"), "dropout": STILL, "head_seed": 1}
+        model = deepcopy(loaded(source, **{**usual, "pooling": pooling, **options}))
+        return Loaded(source, model, deepcopy(tokenizer_of(source)))
 
     return build

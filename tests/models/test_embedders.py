@@ -53,15 +53,6 @@ def test_features_are_those_of_transformers_with_padding_on_either_side(architec
             assert torch.allclose(received[0][row], wanted, atol=1e-5, rtol=0)
 
 
-def test_qwen_reads_to_the_left_and_embedding_gemma_to_both_sides(load):
-    for architecture, both in (("qwen3", False), ("gemma3_text", True)):
-        loaded = load(architecture, pooling="mean")
-        changed = loaded.tokenizer(["the film was good"], return_tensors="pt")
-        first = loaded.model.base_model(**changed)[0][0, 0].detach().clone()
-        changed["input_ids"][0, -2] += 1
-        assert torch.equal(first, loaded.model.base_model(**changed)[0][0, 0]) == (not both)
-
-
 @every
 def test_a_head_that_the_family_does_not_have_is_refused_with_the_pooling_that_it_has(architecture, load, tmp_path):
     path = tiny_model_dir(tmp_path, architecture)

@@ -14,21 +14,9 @@ from regft_core.data.encode import encode
 from regft_core.evaluate.logits import predict
 from regft_core.models.features import Features, answers
 from regft_core.models.heads import last_linear
-from regft_core.models.load import NEW_PARAMETERS, load_classifier
+from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
-from regft_core.schema import DropoutConfig
 from tests.methods.harness import examples, source_of, tokenizer_of
-
-
-def loaded(architecture: str, *, head_seed: int = 0, **options: Any) -> Any:
-    return load_classifier(
-        source_of(architecture),
-        kind="classification",
-        labels=("no", "yes"),
-        dropout=DropoutConfig(),
-        head_seed=head_seed,
-        **options,
-    )
 
 
 class Memory(dict[str, Tensor]):
@@ -65,8 +53,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("architecture", "pooling", "per_example"), CASES)
-def test_logits_of_kept_vectors_are_those_of_a_pass(architecture: str, pooling: str, per_example: int) -> None:
-    model = loaded(architecture, pooling=pooling, rows_per_example=per_example).eval()
+def test_logits_of_kept_vectors_are_those_of_a_pass(
+    load: Any, architecture: str, pooling: str, per_example: int
+) -> None:
+    model = load(architecture, pooling=pooling, rows_per_example=per_example).model.eval()
     batch = batch_of(architecture, [3, 0, 7, 5, 11], pair=per_example == 2, per_example=per_example)
     memory, calls = Memory(), []
     model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -82,9 +72,9 @@ def test_logits_of_kept_vectors_are_those_of_a_pass(architecture: str, pooling: 
         assert torch.equal(received, first[0])
 
 
-def test_heads_with_more_behind_the_linear_run_with_their_encoder() -> None:
+def test_heads_with_more_behind_the_linear_run_with_their_encoder(load: Any) -> None:
     """EuroBERT averages the logits of its tokens: nothing is kept, and a row's vector is the mean over its tokens."""
-    model = loaded("eurobert").eval()
+    model = load("eurobert").model.eval()
     batch, memory = batch_of("eurobert", [0, 1, 2]), Memory()
     with torch.no_grad():
         expected, _ = classify(model, batch.model_inputs(), padded=batch.padded)
@@ -95,8 +85,8 @@ def test_heads_with_more_behind_the_linear_run_with_their_encoder() -> None:
     assert not memory
 
 
-def test_the_key_has_the_tokens_the_width_the_drawn_parameters_and_the_precision() -> None:
-    model = loaded("roberta").eval()
+def test_the_key_has_the_tokens_the_width_the_drawn_parameters_and_the_precision(load: Any) -> None:
+    model = load("roberta").model.eval()
     batch = batch_of("roberta", [3, 0, 7])
     kept = Features(Memory(), {"encoder": "e"})
     drawn = {"dense": torch.ones(2)}
@@ -114,8 +104,8 @@ def test_the_key_has_the_tokens_the_width_the_drawn_parameters_and_the_precision
     assert len({key, *others}) == 8
 
 
-def test_a_whole_set_is_predicted_from_its_batches() -> None:
-    model, tokenizer = loaded("bert", pooling="mean").eval(), tokenizer_of(source_of("bert"))
+def test_a_whole_set_is_predicted_from_its_batches(load: Any) -> None:
+    model, tokenizer = load("bert", pooling="mean").model.eval(), tokenizer_of(source_of("bert"))
     encoded, memory = encode(examples(12), tokenizer, 32), Memory()
     padding = padding_of(tokenizer)
     options: dict[str, Any] = {"batch_tokens": 64, "padding": padding}

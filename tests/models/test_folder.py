@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from regft_core.models.export_record import Served
 from regft_core.models.write_model import export_model
 from regft_core.serve.model import load_served
 from tests.errors import raises_code
+from tests.models.conftest import edited
 from tests.tiny import ARCHITECTURES, EMBEDDERS
 
 LONG = "the film was not good and the actor was very bad " * 9
@@ -160,11 +160,6 @@ def test_inputs_that_were_not_trained_on_are_refused(load, tmp_path):
 
 
 # ---------------------------------------------------------------------------------- damaged folders
-
-
-def edited(file: Path, **changes: Any) -> None:
-    content = json.loads(file.read_text())
-    file.write_text(json.dumps(content | changes))
 
 
 def damage_weights(directory: Path, change: Any) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from regft_core.models.source import resolve_model
 from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
-from tests.models.conftest import every_head
-from tests.tiny import ARCHITECTURES, tiny_config, tiny_model_dir, tiny_tokenizer
+from tests.methods import harness
+from tests.models.conftest import edited, every_head
+from tests.tiny import ARCHITECTURES, tiny_config, tiny_tokenizer
 
 #: Paths of attention-probability dropout; every other dropout acts on hidden representations.
 ATTENTION = {
@@ -37,15 +37,10 @@ ATTENTION = {
 NO_HIDDEN_DROPOUT = ("eurobert",)
 
 
-@pytest.fixture
-def made():
-    """Nothing: loading is what these tests are about."""
-    return {}
-
-
-@pytest.fixture
-def own(checkpoints, tmp_path):
-    return Path(shutil.copytree(tiny_model_dir(checkpoints, "bert"), tmp_path / "own"))
+@pytest.fixture(autouse=True)
+def fresh():
+    """Loading is what these tests are about."""
+    harness.loaded.cache_clear()
 
 
 def reload(path, **changes):
@@ -158,8 +153,7 @@ def test_a_pretrained_head_is_kept_and_one_that_is_absent_is_drawn(load):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_the_pooling_of_the_checkpoints_own_classifier_is_respected(pooling, load, tmp_path):
     path = Path(shutil.copytree(load("modernbert").source.path, tmp_path / "own"))
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "classifier_pooling": pooling}))
+    edited(path / "config.json", classifier_pooling=pooling)
     model = reload(path)
     batch = load("modernbert").batch("no film is bad")
     logits, hidden = classify(model, batch, need_hidden=True)
@@ -197,11 +191,6 @@ def test_a_dropout_that_the_family_does_not_have_is_refused(architecture, dropou
         load(architecture, dropout=DropoutConfig(**dropout))
 
 
-def configured(own, file="config.json", **changes):
-    config = json.loads((own / file).read_text()) | changes
-    (own / file).write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-
-
 def without(own, name):
     weights = load_file(own / "model.safetensors")
     del weights[name]
@@ -212,11 +201,11 @@ def without(own, name):
     ("edit", "code", "said"),
     [
         (lambda own: without(own, "encoder.layer.1.output.dense.weight"), "weights-do-not-fit", "layer.1.output.dense"),
-        (lambda own: configured(own, num_hidden_layers=1), "weights-do-not-fit", "layer.1."),
-        (lambda own: configured(own, intermediate_size=48), "weights-do-not-fit", "mis-shapes"),
+        (lambda own: edited(own / "config.json", num_hidden_layers=1), "weights-do-not-fit", "layer.1."),
+        (lambda own: edited(own / "config.json", intermediate_size=48), "weights-do-not-fit", "mis-shapes"),
         (lambda own: (own / "model.safetensors").write_bytes(b"not safetensors"), "cannot-load", ""),
         (lambda own: (own / "tokenizer.json").write_text('{"version": "1.0"}'), "cannot-load", "tokenizer"),
-        (lambda own: configured(own, "tokenizer_config.json", pad_token=None), "pad-token-missing", ""),
+        (lambda own: edited(own / "tokenizer_config.json", pad_token=None), "pad-token-missing", ""),
     ],
 )
 def test_a_checkpoint_that_is_not_whole_is_refused(own, edit, code, said):

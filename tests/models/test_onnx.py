@@ -13,22 +13,18 @@ import torch
 
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models import onnx, precision
-from regft_core.models.load import load_classifier
 from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, require_onnx, write_onnx
 from regft_core.models.precision import Int8Linear, in_precision
-from regft_core.models.source import resolve_model
-from regft_core.schema import DropoutConfig
-from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.extras import needs
 from tests.methods.harness import MAKES
-from tests.tiny import tiny_model_dir, tiny_tokenizer
+from tests.tiny import tiny_tokenizer
 
 
-def classifier(folder: Path, pooling: str, rows: int, family: str = "bert") -> Any:
-    source = resolve_model(EncoderConfig(name=str(tiny_model_dir(folder, family))), folder)
-    options: dict[str, Any] = {"pooling": pooling, "rows_per_example": rows, "dropout": DropoutConfig()}
-    return load_classifier(source, kind="classification", labels=("a", "b"), head_seed=0, **options)
+@pytest.fixture
+def packages() -> None:
+    for package in PACKAGES:
+        needs(package, "onnx")
 
 
 def batch(rows: int, tokens: int) -> dict[str, torch.Tensor]:
@@ -38,11 +34,12 @@ def batch(rows: int, tokens: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
 
 
+@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize(("pooling", "rows"), [("head", 1), ("mean", 2)])
-def test_the_graph_takes_other_rows_than_those_it_was_traced_with(tmp_path: Path, pooling: str, rows: int) -> None:
-    for package in PACKAGES:
-        needs(package, "onnx")
-    model = classifier(tmp_path, pooling, rows)
+def test_the_graph_takes_other_rows_than_those_it_was_traced_with(
+    tmp_path: Path, load: Any, pooling: str, rows: int
+) -> None:
+    model = load("bert", pooling=pooling, rows_per_example=rows).model
     assert write_onnx(model, tmp_path, batch(4, 12)) < 1e-5
     other = batch(6, 23)
     with torch.no_grad():
@@ -50,11 +47,10 @@ def test_the_graph_takes_other_rows_than_those_it_was_traced_with(tmp_path: Path
     assert torch.allclose(logits_of(tmp_path / FILE, other), expected, atol=1e-5)
 
 
+@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, family: str) -> None:
-    for package in PACKAGES:
-        needs(package, "onnx")
-    model, tokenizer = classifier(tmp_path, "mean", 1, family), tiny_tokenizer(family)
+def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, load: Any, family: str) -> None:
+    model, tokenizer = load(family, pooling="mean").model, tiny_tokenizer(family)
     tokenizer.save_pretrained(tmp_path)
     gap = write_onnx(model, tmp_path, tokenizer(["good film", "a day"], return_tensors="pt", padding=True))
     code = card_section(gap, 2, tokenizer, paired=False).partition("```python")[2].partition("```")[0]
@@ -66,12 +62,11 @@ def test_the_code_of_the_card_gives_the_logits(tmp_path: Path, family: str) -> N
     assert torch.allclose(torch.tensor(json.loads(done.stdout)), expected, atol=1e-5)
 
 
-def test_a_graph_with_other_logits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in PACKAGES:
-        needs(package, "onnx")
-    monkeypatch.setattr(onnx, "logits_of", lambda path, batch: torch.full((4, 2), 9.0))
+@pytest.mark.usefixtures("packages")
+def test_a_graph_with_other_logits_is_refused(tmp_path: Path, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "logits_of", lambda path, batch: torch.full((4, 3), 9.0))
     with raises_code(ExportMismatch, "export-differs", "model.onnx"):
-        write_onnx(classifier(tmp_path, "head", 1), tmp_path, batch(4, 12))
+        write_onnx(load("bert").model, tmp_path, batch(4, 12))
 
 
 def test_missing_packages_are_named_with_the_command_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +100,10 @@ def test_a_layer_is_as_near_as_eight_bits_allow() -> None:
 
 @pytest.mark.parametrize("architecture", sorted({*MAKES, *REFUSED}))
 def test_every_family_answers_in_int8_or_is_refused_by_name(
-    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
+    load: Any, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
-    source = resolve_model(EncoderConfig(name=str(tiny_model_dir(tmp_path, architecture))), tmp_path)
-    model = load_classifier(source, kind="classification", labels=("a", "b"), dropout=DropoutConfig(), head_seed=0)
+    model = load(architecture).model
     ids = torch.randint(5, 40, (4, 12), generator=torch.Generator().manual_seed(0))
     if architecture == "bart":
         ids[:, -1] = model.config.eos_token_id

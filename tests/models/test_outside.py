@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from regft_core.models.source import encoder_problems, resolve_model
 from regft_core.schema.training import EncoderConfig
 from regft_core.serve.model import load_served
 from tests.errors import raises_code
+from tests.models.conftest import edited
 from tests.tiny import tiny_model_dir
 
 TEXTS = [Example("0", "good film", None, 0), Example("1", "the story was bad", None, 0)]
@@ -39,17 +39,12 @@ def folder(sound: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "model"))
 
 
-def edit(path: Path, **values: Any) -> None:
-    content = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**content, **values}))
-
-
 @pytest.mark.parametrize("shard", ["../secret.safetensors", "/etc/passwd", 3])
 def test_shards_outside_of_the_folder_are_refused(folder: Path, shard: Any) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors, folder.parent / "secret.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").unlink()
-    edit(folder / "model.safetensors.index.json", weight_map=dict.fromkeys(tensors, shard))
+    edited(folder / "model.safetensors.index.json", weight_map=dict.fromkeys(tensors, shard))
     with raises_code(ModelError, "leads-elsewhere", "weight_map"):
         load_served(folder, "cpu")
     with raises_code(ModelError, "leads-elsewhere"):
@@ -65,7 +60,7 @@ def test_shards_outside_of_the_folder_are_refused(folder: Path, shard: Any) -> N
     ],
 )
 def test_other_files_outside_of_the_folder_are_refused(folder: Path, file: str, key: str, value: Any) -> None:
-    edit(folder / file, **{key: value})
+    edited(folder / file, **{key: value})
     with raises_code(ModelError, "leads-elsewhere", file, key):
         load_served(folder, "cpu")
     assert "leads-elsewhere" in [code for _, code, _ in encoder_problems(EncoderConfig(name=str(folder)), folder)]
@@ -85,7 +80,7 @@ def test_links_out_of_the_folder_are_refused_but_those_of_the_hubs_cache(folder:
 
 
 def test_an_adapter_is_refused(folder: Path) -> None:
-    edit(folder / "adapter_config.json", base_model_name_or_path="/elsewhere", peft_type="LORA")
+    edited(folder / "adapter_config.json", base_model_name_or_path="/elsewhere", peft_type="LORA")
     with raises_code(ModelError, "adapter-in-encoder", "merge_and_unload"):
         load_served(folder, "cpu")
 
@@ -94,7 +89,7 @@ def test_an_adapter_is_refused(folder: Path) -> None:
 def test_a_kernel_of_a_foreign_config_is_ignored_with_a_warning(folder: Path, capsys: Any, key: str) -> None:
     expected = load_served(folder, "cpu").scores(TEXTS)
     assert capsys.readouterr().err == ""
-    edit(folder / "config.json", **{key: EVIL})
+    edited(folder / "config.json", **{key: EVIL})
     served = load_served(folder, "cpu")
     assert f'{key} is "{EVIL}", which is ignored' in capsys.readouterr().err
     assert (served.scores(TEXTS) == expected).all()
@@ -107,11 +102,11 @@ def test_code_of_a_foreign_model_is_never_run(folder: Path, capsys: Any) -> None
         "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass Evil: pass\nclass EvilConfig: pass\n"
     )
     named = {"AutoConfig": "modeling_evil.EvilConfig", "AutoModelForSequenceClassification": "modeling_evil.Evil"}
-    edit(folder / "config.json", auto_map=named)
-    edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["modeling_evil.Evil", "modeling_evil.Evil"]})
+    edited(folder / "config.json", auto_map=named)
+    edited(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["modeling_evil.Evil", "modeling_evil.Evil"]})
     load_served(folder, "cpu").scores(TEXTS)
     assert capsys.readouterr().err.count("(auto_map), which is not run") == 2
-    edit(folder / "config.json", model_type="evil")  # nothing else could read it
+    edited(folder / "config.json", model_type="evil")  # nothing else could read it
     with raises_code(ModelError, "cannot-load"):
         load_served(folder, "cpu")
     assert not (folder / "ran").exists()

@@ -16,7 +16,7 @@ from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
-from regft_core.models.heads import PooledClassifier, pair_features, pool
+from regft_core.models.heads import PooledClassifier, pair_features
 from regft_core.models.masks import prepared
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from regft_core.models.write_model import export_model
@@ -33,22 +33,6 @@ HOW = ("cls", "mean", "unit_mean", "mean_last_four")
 PLACES = [(name, HOW[number % 4]) for number, name in enumerate(ARCHITECTURES)]
 PLACES += [("xlnet", how) for how in HOW] + [(name, HOW[3]) for name in ("bart", "deberta", "modernbert", "qwen3")]
 both = pytest.mark.parametrize(("architecture", "how"), sorted(set(PLACES)))
-
-
-def test_pooling_reads_real_tokens_only_whichever_side_the_padding_is_on():
-    rows = [torch.randn(length, 4) for length in (3, 1, 5)]
-    for left in (False, True):
-        hidden, mask = torch.full((3, 5, 4), 7.0), torch.zeros(3, 5, dtype=torch.int64)
-        for row, tokens in enumerate(rows):
-            place = slice(5 - len(tokens), 5) if left else slice(0, len(tokens))
-            hidden[row, place], mask[row, place] = tokens, 1
-        found = {
-            ("mean", "first"): torch.stack([tokens.mean(0) for tokens in rows]),
-            ("cls", "first"): torch.stack([tokens[0] for tokens in rows]),
-            ("cls", "last"): torch.stack([tokens[-1] for tokens in rows]),
-        }
-        for (pooling, summary), wanted in found.items():
-            assert torch.allclose(pool(hidden, mask, pooling, summary), wanted), (pooling, summary, left)
 
 
 @both

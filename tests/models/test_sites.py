@@ -32,15 +32,25 @@ def logits_of(loaded, batch=None, seed=0):
 
 
 @every_head
-def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
+def test_layers_are_visited_once_each_in_order_and_see_the_output_of_the_one_before(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     assert [site.index for site in sites.layers] == list(range(CALLS.get(architecture, 2)))
-    visits = []
+    assert sites.embedding_layers == ((0, 2) if architecture == "bart" else (0,))
+    visits, seen = [], {}
     hooks = SiteHooks(loaded.model, sites)
-    hooks.on_layer_input(lambda tensor, site: visits.append(("input", site.index, tensor.shape)) or tensor)
-    hooks.on_after_attention(lambda tensor, site: visits.append(("after", site.index, tensor.shape)) or tensor)
-    hooks.on_layer_output(lambda tensor, site: visits.append(("output", site.index, tensor.shape)) or tensor)
+
+    def visited(kind):
+        def look(tensor, site):
+            visits.append((kind, site.index, tensor.shape))
+            seen[kind, site.index] = tensor.detach()
+            return tensor
+
+        return look
+
+    hooks.on_layer_input(visited("input"))
+    hooks.on_after_attention(visited("after"))
+    hooks.on_layer_output(visited("output"))
     loaded.model.train()
     batch = loaded.batch()
     rows, length = batch["input_ids"].shape
@@ -49,26 +59,11 @@ def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
         visits.clear()
         logits_of(loaded, batch)
         assert visits == [(kind, i, shape) for i in range(len(sites.layers)) for kind in ("input", "after", "output")]
+    for index in {*range(len(sites.layers))} - {*sites.embedding_layers}:
+        # In DeBERTa v2 a convolution over the embeddings joins after layer 0.
+        joined = architecture == "deberta-v2" and index == 1
+        assert torch.equal(seen["input", index], seen["output", index - 1]) == (not joined)
     assert {site.batch_dim for site in sites.layers} == {1 if architecture == "xlnet" else 0}
-
-
-@every_head
-def test_a_layer_sees_the_output_of_the_one_before(architecture, pooling, load):
-    loaded = load(architecture)
-    model, sites = loaded.model.train(), find_sites(loaded.model)
-    assert sites.embedding_layers == ((0, 2) if architecture == "bart" else (0,))
-    inputs, outputs = [], []
-    hooks = SiteHooks(model, sites)
-    hooks.on_layer_input(lambda tensor, site: inputs.append(tensor.detach()) or tensor)
-    hooks.on_layer_output(lambda tensor, site: outputs.append(tensor.detach()) or tensor)
-    logits_of(loaded)
-    for index in range(1, len(sites.layers)):
-        if index in sites.embedding_layers:
-            continue
-        if architecture == "deberta-v2" and index == 1:  # a convolution over the embeddings joins after layer 0
-            assert not torch.equal(inputs[index], outputs[index - 1])
-            continue
-        assert torch.equal(inputs[index], outputs[index - 1])
 
 
 @every_head
@@ -238,7 +233,9 @@ def test_a_pooler_that_the_checkpoint_lacks_belongs_to_the_head(architecture, lo
 
 
 @every_head
-def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architecture, pooling, load):
+def test_perturbable_are_weights_and_biases_of_the_layers_and_biases_and_norms_have_no_decay(
+    architecture, pooling, load
+):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     norms = {
@@ -257,23 +254,14 @@ def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architec
             name = f"{site.name}.{own}"
             assert name in sites.perturbable or name in norms or name.endswith("seg_embed"), name
     assert any(name.endswith("bias") for name in sites.perturbable) == (architecture not in PRE_NORM)
-
-
-@every_head
-def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architecture, pooling, load):
-    loaded = load(architecture)
-    sites = find_sites(loaded.model)
-    assert not any(sites.no_decay(name) for name in sites.mixable)
-    assert all(sites.no_decay(name) for name in sites.layer_norms)
-    for name, _ in loaded.model.named_parameters():
-        if name.endswith("bias"):
-            assert sites.no_decay(name), name
     embedding = next(n for n, p in loaded.model.named_parameters() if p is sites.word_embedding.weight)
-    assert not sites.no_decay(embedding)
+    assert not any(sites.no_decay(name) for name in (*sites.mixable, embedding))
+    biases = {name for name, _ in loaded.model.named_parameters() if name.endswith("bias")}
+    assert all(sites.no_decay(name) for name in norms | biases)
 
 
 @every_head
-def test_classify_returns_the_hidden_states_that_the_head_receives(architecture, pooling, load):
+def test_classify_returns_the_hidden_states_that_the_head_receives_whatever_the_padding(architecture, pooling, load):
     loaded = load(architecture)
     batch = loaded.batch()
     logits, hidden = classify(loaded.model, batch, need_hidden=True)
@@ -284,6 +272,8 @@ def test_classify_returns_the_hidden_states_that_the_head_receives(architecture,
     again, nothing = classify(loaded.model, batch)
     assert torch.equal(again, logits)
     assert nothing is None
+    alone = logits_of(loaded, loaded.batch("no"))  # the last text, without padding
+    assert torch.allclose(alone[0], logits[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "xlnet", "deberta", "albert"])
@@ -295,11 +285,3 @@ def test_segments_matter_where_the_family_has_them(architecture, load):
     # The tiny DeBERTa, like the released ones, has no segment embedding.
     same = torch.equal(logits_of(loaded, {**batch, "token_type_ids": segments}), logits_of(loaded, batch))
     assert same == (architecture == "deberta")
-
-
-@every_head
-def test_padding_does_not_change_the_logits(architecture, pooling, load):
-    loaded = load(architecture)
-    alone = logits_of(loaded, loaded.batch("no"))
-    together = logits_of(loaded, loaded.batch("no", "a great story and a happy cat"))
-    assert torch.allclose(alone[0], together[0], atol=1e-5)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 from pathlib import Path
@@ -14,13 +13,7 @@ from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems, resolve_model
 from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
-from tests.tiny import tiny_model_dir
-
-
-@pytest.fixture
-def own(checkpoints, tmp_path):
-    """A private copy of the tiny BERT that a test may damage."""
-    return Path(shutil.copytree(tiny_model_dir(checkpoints, "bert"), tmp_path / "own"))
+from tests.models.conftest import edited
 
 
 def resolve(path, root=Path(".")):
@@ -55,11 +48,6 @@ def rewrite(own, content="{}", name="config.json"):
     (own / name).write_text(content)
 
 
-def configure(own, **changes):
-    config = json.loads((own / "config.json").read_text())
-    (own / "config.json").write_text(json.dumps({**config, **changes}))
-
-
 def shard(own):
     remove(own, "model.safetensors")
     rewrite(own, '{"weight_map": {"a": "model-00001-of-00002.safetensors"}}', "model.safetensors.index.json")
@@ -72,8 +60,12 @@ def shard(own):
         (lambda own: (own / "model.safetensors").rename(own / "pytorch_model.bin"), "pickled-weights", "pickle"),
         (lambda own: remove(own, "model.safetensors"), "weights-missing", "model.safetensors"),
         (shard, "weights-missing", "model-00001-of-00002"),
-        (lambda own: configure(own, model_type="robeta"), "unknown-family", "roberta"),
-        (lambda own: configure(own, transformers_weights="other.safetensors"), "other-weights", "transformers_weights"),
+        (lambda own: edited(own / "config.json", model_type="robeta"), "unknown-family", "roberta"),
+        (
+            lambda own: edited(own / "config.json", transformers_weights="b"),
+            "other-weights",
+            "transformers_weights",
+        ),
         (lambda own: remove(own, "config.json"), "file-missing", "config.json"),
         (lambda own: rewrite(own, "{"), "damaged-json", "config.json"),
         (lambda own: rewrite(own, name="adapter_config.json"), "adapter-in-encoder", "merge_and_unload"),

@@ -120,17 +120,6 @@ def test_worked_example_of_the_mixed_weight(form: str, expected: list[list[float
     assert torch.allclose(module(torch.tensor([[1.0, 2], [3, 4]])), torch.tensor(expected))
 
 
-def test_at_the_pretrained_weight_the_factored_form_shrinks_and_the_convex_does_not() -> None:
-    """Oracle 2 of the card of weight mixup."""
-    pretrained, generator = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)), torch.Generator()
-    module = WeightMixing(pretrained, rank=1, form="factored", std=0.005, generator=generator.manual_seed(1))
-    expected = (1 - module.a1 - module.a2 + 2 * (module.a1 @ module.a2)) * pretrained
-    assert torch.allclose(module(pretrained), expected, atol=1e-6)
-    assert not torch.equal(module(pretrained), pretrained)
-    convex = WeightMixing(pretrained, rank=1, form="convex", std=0.1, generator=generator)
-    assert torch.allclose(convex(pretrained), pretrained, atol=1e-6)
-
-
 def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
     generator = torch.Generator().manual_seed(0)
     module = WeightMixing(torch.zeros(2000, 3000), rank=1, form="factored", std=0.005, generator=generator)

@@ -5,8 +5,8 @@ python -m tests.papers.page > docs/papers.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -43,33 +43,26 @@ every setting with the section that states it, or with the reason for ours. A te
 """
 
 
-@dataclass(frozen=True)
-class Line:
-    """One table or figure on the page."""
-
-    item: Item
-    compared: str
-    origins: Mapping[str, Sequence[str]]
-    differs: str
-    cost: str
-
-
-def projects_of(item: Item) -> dict[str, Project]:
-    """The presets of an item, opened; raises ConfigError."""
-    return {name: preset(name) for name in item.config.presets}
-
-
-def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project]) -> Line:
-    """What the page says of an item."""
-    settings = origins(Declared(paper, item), projects)
+def _entry(root: Path, paper: Paper, item: Item) -> str:
+    """Return the line of a table or figure. Raises ConfigError where a preset is wrong."""
+    config, projects = item.config, {name: preset(name) for name in item.config.presets}
+    settings = origins(Declared(paper, item))
+    makers = [f"`{name}`" for name in config.presets] + [f"evaluation `{name}`" for name in config.evaluations]
+    parts = [f"- [{config.item}](../{PROTOCOLS}/{item.name}.yaml): {config.shows}. {', '.join(makers) or 'Blocked'}."]
+    if compared := ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values())))):
+        parts.append(f"Compared: {compared}.")
+    if projects:
+        counts = ", ".join(f"{len(paths)} {kind.replace('_', ' ')}" for kind, paths in settings.items())
+        parts.append(f"Settings: {counts}. {_cost(root, projects)} GPU hours.")
     paths = settings["differs"]
-    named = [f"`{path}`" for path in paths] if len(paths) <= NAMED else [f"{len(paths)} settings, see the protocol"]
-    differs = named + list(item.config.differs)
+    differs = [config.blocked] if config.blocked else []
+    differs += [f"`{path}`" for path in paths] if len(paths) <= NAMED else [f"{len(paths)} settings, see the protocol"]
+    differs += config.differs
     loose = [name for name, project in projects.items() if any(map(_loose, project.encoders()))]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
-    compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
-    text = "; ".join([item.config.blocked, *differs] if item.config.blocked else differs)
-    return Line(item, compared, settings, text, _cost(root, projects))
+    if differs:
+        parts.append(f"{'Why' if config.blocked else 'Differs'}: {'; '.join(differs)}.")
+    return " ".join(parts)
 
 
 def _loose(encoder: EncoderConfig) -> bool:
@@ -94,8 +87,6 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
         bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
         time = spend(bare, plan_rows(bare), partial(_gpu_seconds, bare))
         total, unknown = total + sum(time.cells.values()) / 3600, unknown + time.unknown
-    if not projects:
-        return "-"
     hours = f"{total:.2g}" if total < 10 else f"{total:,.0f}"
     return hours + (f", and {unknown} runs of unknown length" if unknown else "")
 
@@ -108,26 +99,9 @@ def page(root: Path) -> str:
     """The page."""
     text = HEAD.splitlines()
     for paper in read_protocols(root):
-        lines = [line_of(root, paper, item, projects_of(item)) for item in paper.items]
         text += ["", f"## {paper.config.title}", ""]
-        text += map(_entry, lines)
+        text += [_entry(root, paper, item) for item in paper.items]
     return "\n".join(text) + "\n"
-
-
-def _entry(line: Line) -> str:
-    config = line.item.config
-    makers = [f"`{name}`" for name in config.presets] + [f"evaluation `{name}`" for name in config.evaluations]
-    parts = [
-        f"- [{config.item}](../{PROTOCOLS}/{line.item.name}.yaml): {config.shows}. {', '.join(makers) or 'Blocked'}."
-    ]
-    if line.compared:
-        parts.append(f"Compared: {line.compared}.")
-    if config.presets:
-        counts = ", ".join(f"{len(paths)} {kind.replace(chr(95), chr(32))}" for kind, paths in line.origins.items())
-        parts.append(f"Settings: {counts}. {line.cost} GPU hours.")
-    if line.differs:
-        parts.append(f"{'Why' if config.blocked else 'Differs'}: {line.differs}.")
-    return " ".join(parts)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ Settings are those of the resolved preset: a dotted path, and a value for each t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,6 +32,7 @@ from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project
 from regft_core.settings.trial_values import trials_of
 from tests.papers.declared import ORIGINS, Declared, matches
+from tests.small_project import preset
 
 #: Path -> task -> value; the task is empty for a setting of the whole preset.
 Settings = dict[str, dict[str, Any]]
@@ -48,8 +50,10 @@ _DESCRIBE = ("base", "description", "paper", "control_for", "differs_in", "varia
 _REST = ("trials", "split")
 
 
-def resolved(project: Project) -> Settings:
-    """Every setting of a preset that decides its result."""
+@cache
+def resolved(name: str) -> Settings:
+    """Every setting of a preset that decides its result; worked out once for all tests."""
+    project = preset(name)
     params, tasks = project.params, project.params.grid.tasks
     found: Settings = {"methods": {"": list(params.methods)}}
     if params.ood != "all":
@@ -175,42 +179,42 @@ def _own_protocol(project: Project, settings: Settings) -> Iterator[str]:
                 yield f"methods.{name}.{key}"
 
 
-def check_preset(declared: Declared, preset: str, project: Project) -> list[str]:
+def check_preset(declared: Declared, name: str) -> list[str]:
     """Settings of a preset that its protocol leaves out or says otherwise, and settings that change nothing."""
-    settings = resolved(project)
-    own = named(project.documents[preset_file(project.root, preset)].data)
-    problems = [f"{preset}: {path} has no effect" for path in sorted(own - set(settings))]
+    project, settings = preset(name), resolved(name)
+    own = named(project.documents[preset_file(project.root, name)].data)
+    problems = [f"{name}: {path} has no effect" for path in sorted(own - set(settings))]
     demanded = {*own, *REQUIRED, *_own_protocol(project, settings)}
     options = f".regularisers.{declared.paper.config.method}."
     for path, values in settings.items():
         for task, value in values.items():
-            said = declared.value(preset, path, task)
+            said = declared.value(name, path, task)
             if said is not None and not _same(said.of(task), value):
-                problems.append(f"{preset}: {path} = {value!r} on {task}, declared {said.of(task)!r}")
+                problems.append(f"{name}: {path} = {value!r} on {task}, declared {said.of(task)!r}")
             elif said is None and (path in demanded or path.startswith(("tuning.", "evaluations.")) or options in path):
-                problems.append(f"{preset}: {path} = {value!r} on {task}, undeclared")
+                problems.append(f"{name}: {path} = {value!r} on {task}, undeclared")
     return problems
 
 
-def origins(declared: Declared, projects: Mapping[str, Project]) -> dict[str, list[str]]:
+def origins(declared: Declared) -> dict[str, list[str]]:
     """Paths of the item's settings by where they are from: those of ``ORIGINS``."""
     found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
-    for preset, project in projects.items():
-        for path, values in resolved(project).items():
+    for name in declared.item.config.presets:
+        for path, values in resolved(name).items():
             for task in values:
-                if (said := declared.value(preset, path, task)) is not None:
+                if (said := declared.value(name, path, task)) is not None:
                     found[said.origin][path] = None
     return {origin: list(paths) for origin, paths in found.items()}
 
 
-def unknown_settings(declared: Declared, projects: Mapping[str, Project]) -> list[str]:
+def unknown_settings(declared: Declared) -> list[str]:
     """Settings and tasks of an item's file that none of its presets has."""
-    known = {preset: resolved(project) for preset, project in projects.items()}
+    known = {name: resolved(name) for name in declared.item.config.presets}
     problems = []
     parts = [(declared.of_item, list(known)), *((values, [one]) for one, values in declared.of_presets.items())]
     for values, presets in parts:
-        paths = {path for preset in presets for path in known[preset]}
-        tasks = {task for preset in presets for own in known[preset].values() for task in own}
+        paths = {path for name in presets for path in known[name]}
+        tasks = {task for name in presets for own in known[name].values() for task in own}
         problems += [f"no preset has {key}" for key in values if not any(matches(key, path, tasks) for path in paths)]
         problems += [
             f"{key}: no task {task}" for key, value in values.items() for task in value.on if task not in tasks

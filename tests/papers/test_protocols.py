@@ -21,9 +21,8 @@ DECLARED = [Declared(paper, item) for paper in PAPERS for item in paper.items]
 
 
 def problems(declared: Declared) -> list[str]:
-    projects = {name: preset(name) for name in declared.item.config.presets}
-    found = [problem for name, project in projects.items() for problem in check_preset(declared, name, project)]
-    return found + unknown_settings(declared, projects)
+    found = [problem for name in declared.item.config.presets for problem in check_preset(declared, name)]
+    return found + unknown_settings(declared)
 
 
 @pytest.mark.parametrize("declared", [pytest.param(one, id=one.item.name) for one in DECLARED])
@@ -33,7 +32,7 @@ def test_presets_run_what_the_paper_says(declared: Declared) -> None:
 
 @pytest.mark.parametrize("paper", [pytest.param(paper, id=paper.name) for paper in PAPERS])
 def test_what_a_paper_says_of_all_its_items_is_of_use(paper: Any) -> None:
-    settings = [resolved(preset(name)) for item in paper.items for name in item.config.presets]
+    settings = [resolved(name) for item in paper.items for name in item.config.presets]
     paths = {path for own in settings for path in own}
     tasks = {task for own in settings for values in own.values() for task in values}
     assert [key for key in paper.config.values if not any(matches(key, path, tasks) for path in paths)] == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ class Built:
     config: ReportConfig
     report: Report
 
-    def again(self, **changes: Any) -> Report:
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(self.root, self.cells, self.seeds, self.config, self.methods)
+
+    def again(self, out: Path | None = Path("reports"), **changes: Any) -> Report:
         """Write the report once more, for instance of another grid."""
-        out = changes.pop("out", Path("reports"))
-        arguments = {"cells": self.cells, "seeds": self.seeds, "config": self.config} | changes
-        return write_report(Inputs(self.root, methods=self.methods, **arguments), out)
+        return write_report(replace(self.inputs, **changes), out)
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +41,17 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Build a tree and its report, whose files and page are written below ``out``, if anywhere."""
 
     def _make(
-        arms: dict[str, Any], tasks: dict[str, Any], seeds: Any = range(6), sizes: Any = (300,), out: Any = None
+        arms: dict[str, Any],
+        tasks: dict[str, Any],
+        seeds: Any = range(6),
+        sizes: Any = (300,),
+        out: Any = None,
+        **options: Any,
     ) -> Built:
         root = tmp_path_factory.mktemp("project")
         cells = build(root, arms, tasks, sizes, seeds)
         methods = methods_of(arms)
-        config = ReportConfig(bootstrap_samples=500)
+        config = ReportConfig(**{"bootstrap_samples": 500, **options})
         report = write_report(
             Inputs(root, cells, tuple(seeds), config, methods, training=dict.fromkeys(tasks, TRAINING)), out
         )

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from regft_core.report import Inputs, write_report
 from regft_core.report import decide as decide_module
 from regft_core.report.decide import decide
 from regft_core.report.leaderboard import alerts
@@ -20,7 +18,8 @@ from regft_core.report.values import Choice, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import Belief
-from tests.report.synthetic import Arm, Task, build, methods_of
+from tests.report.synthetic import Arm, Task
+from tests.statistics.single import right_on
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +103,11 @@ def choose(
 ) -> Decision:
     """The decision among methods that are right on this many of 200 examples and declare these passes."""
 
-    def arms_of(counts: Mapping[str, int]) -> Arms:
-        predictions = {
-            name: {seed: (np.arange(N) < count).astype(int) for seed in range(seeds)} for name, count in counts.items()
-        }
-        return Arms(predictions, np.ones(N, int), "accuracy", samples=400)
-
-    arms = {"dev": arms_of(right)} | ({"other": arms_of(elsewhere)} if elsewhere else {})
+    arms = {
+        name: right_on({method: [count] * seeds for method, count in counts.items()}, N, samples=400)
+        for name, counts in (("dev", right), ("other", elsewhere))
+        if counts is not None
+    }
     rows = [row_of(name, costs[name], arms, seeds) for name in right]
     config = ReportConfig.model_validate({"reference": "reference", **report})
     return decide(block_of(rows, folded), arms, config, range(seeds))
@@ -188,24 +185,24 @@ def test_a_preferred_method_is_taken_within_the_tolerance_in_place_of_the_cheape
     assert taken(choose(scores, costs, tolerance=1.0, prefer="preferred")) == expected
 
 
-def test_what_is_preferred_is_better_than_a_constant_answer() -> None:
+@pytest.mark.parametrize(
+    ("constant", "trained", "expected"),
+    [
+        (set(), set(), "preferred"),
+        ({"constant"}, set(), "best"),
+        (set(), {"best"}, "best"),
+        (set(), {"best", "preferred"}, "preferred"),
+        (set(), {"preferred"}, "preferred"),
+    ],
+)
+def test_what_is_preferred_beats_a_constant_answer_and_trains_its_encoder_where_the_best_does(
+    constant: set[str], trained: set[str], expected: str
+) -> None:
     choices = [
         Choice(name, None, Belief(0.7, 0.6, 0.8, 0.5, loss), 1.0, (), None)  # type: ignore[arg-type]
         for name, loss in (("best", 0.0), ("constant", 0.2), ("preferred", 0.4))
     ]
-    assert decide_module._pick(choices, 0.5, "preferred")[0].method == "preferred"
-    assert decide_module._pick(choices, 0.5, "preferred", {"constant"})[0].method == "best"
-
-
-@pytest.mark.parametrize(
-    ("trained", "expected"), [({"best"}, "best"), ({"best", "preferred"}, "preferred"), ({"preferred"}, "preferred")]
-)
-def test_a_frozen_encoder_is_preferred_only_to_others_that_train_none(trained: set[str], expected: str) -> None:
-    choices = [
-        Choice(name, None, Belief(0.7, 0.6, 0.8, 0.5, loss), 1.0, (), None)  # type: ignore[arg-type]
-        for name, loss in (("best", 0.0), ("preferred", 0.4))
-    ]
-    assert decide_module._pick(choices, 0.5, "preferred", (), trained)[0].method == expected
+    assert decide_module._pick(choices, 0.5, "preferred", constant, trained)[0].method == expected
 
 
 def test_the_sets_that_decide() -> None:
@@ -253,11 +250,10 @@ def test_a_method_that_is_no_better_than_a_constant_carries_the_mark_itself(with
     assert re.search(r"On reversed \w+ scores \d\d\.\d, no better than a constant answer", said(with_constant))
 
 
-def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_scale(tmp_path: Path) -> None:
+def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_scale(make: Any) -> None:
     arms = {"vanilla": Arm(0.9), "ranks": Arm(0.9, control_for="vanilla")}
-    task = Task("regression", ("spearman", "mse"), n=100, ood=())
-    cells = build(tmp_path, arms, {"prices": task}, (300,), range(3))
-    for path in (tmp_path / "work/evaluate/ranks").rglob("dev.jsonl"):
+    built = make(arms, {"prices": Task("regression", ("spearman", "mse"), n=100, ood=())}, range(3))
+    for path in (built.root / "work/evaluate/ranks").rglob("dev.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         for row in rows:
             row["prediction"] *= 0.001
@@ -268,8 +264,7 @@ def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_
         gold, predicted = (np.array([row[key] for row in rows]) for key in ("label", "prediction"))
         record["sets"]["dev"]["metrics"]["mse"] = float(np.mean((gold - predicted) ** 2))
         result.write_text(json.dumps(content))
-    config = ReportConfig(bootstrap_samples=200)
-    report = write_report(Inputs(tmp_path, cells, range(3), config, methods_of(arms)))
+    report = built.again(out=None)
     (block,) = report.blocks
     assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}
     assert "! no better than a constant answer: ranks (by mse)." in alerts(block)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.report import Inputs, write_report
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
@@ -28,8 +27,7 @@ def project(make: Any) -> Any:
 
 def report(project: Any, n: int, file: Path, **config: Any) -> Any:
     settings = ReportConfig(bootstrap_samples=500, **config)
-    arguments = (project.cells, tuple(range(n)), settings, project.methods)
-    return write_report(Inputs(project.root, *arguments, looks=file), None)
+    return project.again(None, seeds=tuple(range(n)), config=settings, looks=file)
 
 
 def against(found: Any, role: str = "reference") -> Any:

@@ -11,7 +11,6 @@ import pytest
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
 from regft_core.report.planner import needs, table
-from regft_core.schema.params import ReportConfig
 from tests.report.synthetic import Arm, Task
 
 
@@ -22,8 +21,8 @@ def inputs(make: Any) -> Inputs:
         "good": Arm(0.8),
         "good_control": Arm(0.74, control_for="good"),
     }
-    built = make(arms, {"sst2": Task(n=700)}, seeds=range(6))
-    return Inputs(built.root, built.cells, range(6), ReportConfig(bootstrap_samples=500), built.methods)
+    inputs: Inputs = make(arms, {"sst2": Task(n=700)}).inputs
+    return inputs
 
 
 def two_seconds(cell: Any) -> float:

@@ -31,8 +31,7 @@ def changed(built: Any, tmp_path: Path) -> Any:
         value = json.loads(file.read_text())
         edit(value)
         file.write_text(json.dumps(value))
-        inputs = Inputs(tmp_path, cells, built.seeds, built.config, built.methods)
-        return "\n".join(write_report(inputs, None).warnings)
+        return "\n".join(built.again(None, root=tmp_path, cells=cells).warnings)
 
     return change
 
@@ -156,14 +155,12 @@ def test_marking_is_visible_everywhere(tmp_path: Path) -> None:
     assert "cpu Two cores, threads 1: vanilla" in results["sst2-300"]["a"]["mixed_environments"]
 
 
-def test_different_encoders_are_always_refused_and_no_encoder_is_none(tmp_path: Path) -> None:
+def test_different_encoders_are_always_refused_and_no_encoder_is_none(tmp_path: Path, make: Any) -> None:
     arms = {"vanilla": Arm(), "a": Arm(encoder="b" * 64), "c": Arm()}
     groups = (f"{'a' * 12}: vanilla and c", f"{'b' * 12}: a")
     with raises_code(ConfigError, "mixed-encoders", "2 different encoders", *groups):
         report(tmp_path, arms, "mark")
-    arms = {"vanilla": Arm(), "words": Arm(trains_encoder=False)}
-    cells = build(tmp_path, arms, {"sst2": Task(n=40)}, (300,), (0, 1))
-    path = tmp_path / "work/finetune/words/sst2/300/manifest.json"
+    built = make({"vanilla": Arm(), "words": Arm(trains_encoder=False)}, {"sst2": Task(n=40)}, (0, 1))
+    path = built.root / "work/finetune/words/sst2/300/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model": None}))
-    config = ReportConfig(bootstrap_samples=100)
-    assert write_report(Inputs(tmp_path, cells, (0, 1), config, methods_of(arms))).html
+    assert built.again(out=None).html

@@ -1,4 +1,4 @@
-"""One arm, or two, on their own, and metrics by name."""
+"""Arms that are right on known rows, one arm, or two, on their own, and metrics by name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 
 Arm = Mapping[int, npt.ArrayLike]
+
+
+def right_on(counts: Mapping[str, Sequence[int]], n: int = 200, *, samples: int = 1000) -> Arms:
+    """Arms that are right on so many of the first of ``n`` rows, one number per seed."""
+    predictions = {
+        name: {seed: (np.arange(n) < count).astype(int) for seed, count in enumerate(own)}
+        for name, own in counts.items()
+    }
+    return Arms(predictions, np.ones(n, int), "accuracy", samples=samples)
 
 
 def one_arm(arm: Arm, labels: npt.ArrayLike, metric: Any, **settings: Any) -> Estimate:

@@ -22,9 +22,11 @@ def resampled(observed: npt.NDArray[np.float64], error: float, samples: int = 40
     return observed + noise
 
 
-def test_without_noise_the_expected_score_is_the_mean_and_the_best_is_certain() -> None:
+@pytest.mark.parametrize("shared", [0.0, 0.2])
+def test_without_noise_of_its_own_a_method_is_expected_to_score_its_mean_and_the_best_is_certain(shared: float) -> None:
+    """Rows that are hard for every method move all means, not the choice."""
     observed = np.repeat([[0.80], [0.85], [0.90]], 4, axis=1)
-    found = beliefs(observed, resampled(observed, 0.0), point=POINT)
+    found = beliefs(observed, resampled(observed, shared), point=POINT)
     assert [b.expected for b in found] == pytest.approx([0.80, 0.85, 0.90], abs=1e-6)
     assert [b.best for b in found] == [0.0, 0.0, 1.0]
     assert [b.loss for b in found] == pytest.approx([0.10, 0.05, 0.0], abs=1e-6)
@@ -35,13 +37,6 @@ def test_methods_thousands_of_points_apart_have_a_best_one() -> None:
     good, bad = beliefs(observed, np.tile(observed, (50, 1, 1)), point=1.0, higher_is_better=False)
     assert good.best == 1.0
     assert np.isfinite([good.expected, good.low, good.high, bad.expected, bad.loss]).all()
-
-
-def test_noise_that_all_methods_share_changes_nothing() -> None:
-    """Rows that are hard for every method move all means, not the choice."""
-    observed = np.repeat([[0.80], [0.85], [0.90]], 4, axis=1)
-    found = beliefs(observed, resampled(observed, 0.2), point=POINT)
-    assert [b.expected for b in found] == pytest.approx([0.80, 0.85, 0.90], abs=1e-6)
 
 
 def test_equal_methods_are_expected_to_score_the_same() -> None:

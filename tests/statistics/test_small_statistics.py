@@ -15,7 +15,7 @@ from regft_core.statistics.over_tasks import RankSet, rank_sets
 from regft_core.statistics.power import detectable_gain, shares
 from regft_core.statistics.reliability import fit_temperature
 from regft_core.statistics.reproduction import log_ratio
-from tests.statistics.single import one_arm, paired_difference
+from tests.statistics.single import one_arm, paired_difference, right_on
 from tests.statistics.test_coverage import least
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
@@ -142,20 +142,12 @@ def test_arms_that_share_fewer_than_two_seeds_are_not_told_apart() -> None:
     assert set(rank_sets(arms, ["a", "b", "c"], confidence=0.95).values()) == {RankSet(1, 3)}
 
 
-def far_apart(n: int = 400, seeds: int = 5) -> Arms:
-    """Three arms with the scores 0.9, 0.6 and 0.3 and hardly any spread."""
-    found = {
-        name: {seed: (np.arange(n) < n * right + seed).astype(int) for seed in range(seeds)}
-        for name, right in (("middle", 0.6), ("most", 0.9), ("least", 0.3))
-    }
-    return Arms(found, np.ones(n, int), "accuracy", samples=300)
-
-
 @pytest.mark.parametrize(
     ("upwards", "order"), [(True, ["most", "middle", "least"]), (False, ["least", "middle", "most"])]
 )
 def test_arms_that_are_far_apart_have_one_rank_each(upwards: bool, order: list[str]) -> None:
-    found = rank_sets(far_apart(), order, confidence=0.95, higher_is_better=upwards)
+    counts = {name: range(least, least + 5) for name, least in (("middle", 240), ("most", 360), ("least", 120))}
+    found = rank_sets(right_on(counts, 400, samples=300), order, confidence=0.95, higher_is_better=upwards)
     assert found == {name: RankSet(rank, rank) for rank, name in enumerate(order, 1)}
 
 

@@ -10,24 +10,11 @@ import pytest
 
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.power import detectable_with, seeds_for
-from regft_core.statistics.verdict import (
-    Sample,
-    Verdict,
-    judge,
-    overall,
-)
+from regft_core.statistics.verdict import Sample, Verdict, judge, overall
+from tests.statistics.single import right_on
 
 N = 200
 POINT = 0.01
-
-
-def arms_of(right: dict[str, list[int]], n: int = N) -> Arms:
-    """Arms that are right on so many of the first of ``n`` rows, one number per seed."""
-    predictions = {
-        name: {seed: (np.arange(n) < count).astype(int) for seed, count in enumerate(counts)}
-        for name, counts in right.items()
-    }
-    return Arms(predictions, np.ones(n, int), "accuracy", samples=1000)
 
 
 def verdicts(arms: Arms, *pairs: tuple[str, str], **options: Any) -> list[Verdict]:
@@ -46,18 +33,18 @@ def sample(values: list[float], rows: float = 0.01, inner: float = 0.0, n: int =
 
 def test_deterministic_arms_are_judged_by_their_rows() -> None:
     """The same answers under every seed: nothing is known of other rows, and the seeds add nothing."""
-    arms = arms_of({"a": [180] * 3, "b": [140] * 3, "c": [141] * 3})
+    arms = right_on({"a": [180] * 3, "b": [140] * 3, "c": [141] * 3})
     clear, close = verdicts(arms, ("a", "b"), ("c", "b"))
     assert clear.word == "better"
     assert close.word == "no difference shown"
     assert verdicts(arms, ("a", "b"), higher_is_better=False)[0].word == "worse"
-    again = arms_of({"a": [180] * 10, "b": [140] * 10, "c": [141] * 10})
+    again = right_on({"a": [180] * 10, "b": [140] * 10, "c": [141] * 10})
     many = verdicts(again, ("a", "b"), ("c", "b"))
     assert (many[0].low, many[0].high) == pytest.approx((clear.low, clear.high), abs=0.005)
 
 
 def test_without_two_common_seeds_there_is_no_verdict() -> None:
-    (found,) = verdicts(arms_of({"a": [200], "b": [0]}), ("a", "b"))
+    (found,) = verdicts(right_on({"a": [200], "b": [0]}), ("a", "b"))
     assert (found.word, found.why, found.interval, found.detectable) == ("no verdict", "one seed", None, None)
     labels = np.ones(20, int)
     arms = Arms({"a": {0: labels}, "b": {1: labels}}, labels, "accuracy", samples=100)
@@ -67,12 +54,12 @@ def test_without_two_common_seeds_there_is_no_verdict() -> None:
 
 @pytest.mark.parametrize("right", [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
 def test_one_row_shows_nothing(right: list[int]) -> None:
-    (found,) = verdicts(arms_of({"a": right, "b": [0, 0, 0]}, n=1), ("a", "b"))
+    (found,) = verdicts(right_on({"a": right, "b": [0, 0, 0]}, n=1), ("a", "b"))
     assert found.word == "no difference shown"
 
 
 def test_identical_answers_are_no_difference_and_take_no_part_of_the_error() -> None:
-    arms = arms_of({"a": [180, 182, 178], "b": [180, 182, 178], "c": [100, 104, 98]})
+    arms = right_on({"a": [180, 182, 178], "b": [180, 182, 178], "c": [100, 104, 98]})
     same, other = verdicts(arms, ("a", "b"), ("c", "b"))
     assert (same.word, same.why, same.interval) == ("no difference shown", "identical answers", (0.0, 0.0))
     assert (same.comparisons, other.comparisons) == (1, 1)
@@ -81,11 +68,11 @@ def test_identical_answers_are_no_difference_and_take_no_part_of_the_error() -> 
 
 def test_four_rows_to_none_are_no_evidence() -> None:
     """McNemar's exact p of 4:0 is 0.125, though the bootstrap's interval excludes zero."""
-    arms = arms_of({"a": [104] * 6, "b": [100] * 6})
+    arms = right_on({"a": [104] * 6, "b": [100] * 6})
     assert arms.difference("a", "b").low > 0
     (found,) = verdicts(arms, ("a", "b"))
     assert found.word == "no difference shown"
-    assert verdicts(arms_of({"a": [112] * 6, "b": [100] * 6}), ("a", "b"))[0].word == "better"
+    assert verdicts(right_on({"a": [112] * 6, "b": [100] * 6}), ("a", "b"))[0].word == "better"
 
 
 def test_rows_without_variance_still_count_a_seeds_share() -> None:

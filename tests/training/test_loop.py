@@ -121,15 +121,6 @@ def test_a_number_of_steps_goes_before_epochs_and_no_epochs_are_no_steps() -> No
     assert same(run.train(), Bench().trainee.plain_weights())
 
 
-def test_a_file_of_schedules_without_its_function_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "misspelt.py").write_text("def faktor(progress): return 1.0\n")
-    (tmp_path / "assigned.py").write_text("factor = lambda progress: 1.0\n")
-    with SCHEDULES.also(tmp_path):
-        assert TrainingConfig(schedule="assigned").schedule == "assigned"
-        with pytest.raises(ValidationError, match="'factor'"):
-            TrainingConfig(schedule="misspelt")
-
-
 def test_schedules() -> None:
     assert warmup_steps(10, 0.11) == 2
     assert [rate_factor(SCHEDULES.load("linear").factor, s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
@@ -138,11 +129,19 @@ def test_schedules() -> None:
     assert rate_factor(SCHEDULES.load("cosine").factor, 0, 10, 2) == 0.0
 
 
-def test_a_schedule_is_one_file(tmp_path: Path) -> None:
-    (tmp_path / "halved.py").write_text("def factor(progress):\n    return 0.5\n")
+def test_a_schedule_is_one_file_with_the_function_factor(tmp_path: Path) -> None:
+    for name, text in {
+        "halved": "def factor(progress):\n    return 0.5\n",
+        "assigned": "factor = lambda progress: 1.0\n",
+        "misspelt": "def faktor(progress): return 1.0\n",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(text)
     with pytest.raises(ValidationError, match="unknown schedule 'halved'"):
         TrainingConfig(schedule="halved")
     with SCHEDULES.also(tmp_path):
+        assert TrainingConfig(schedule="assigned").schedule == "assigned"
+        with pytest.raises(ValidationError, match="'factor'"):
+            TrainingConfig(schedule="misspelt")
         training = TrainingConfig(schedule="halved", epochs=1, batch_size=4, learning_rate=0.1, warmup_ratio=0.0)
         assert [rate for *_, rate, _ in Bench(training=training).loop().train().curve] == [0.05] * 3
 

@@ -13,7 +13,7 @@ from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.declare import ParameterGroup
 from regft_core.schema.training import TrainingConfig
 from regft_core.training import chunks, two_level
-from regft_core.training.chunks import chunked, groups_within, order_statistics, quantile_cut
+from regft_core.training.chunks import groups_within, order_statistics, quantile_cut
 from regft_core.training.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors, parameter_groups
 from regft_core.training.optimisers.adamax import DecoupledAdamax, build
 from tests.methods.harness import TRAINING, Bench, same
@@ -94,16 +94,6 @@ def test_a_resumed_optimiser_counts_steps_where_a_fresh_one_does(name: str, coun
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CPU_CHUNK", 64)
-
-
-def test_every_entry_is_in_one_piece() -> None:
-    tensor, other = torch.zeros(30, 11), torch.zeros(30, 11)
-    pieces = list(chunked(tensor, other))
-    assert len(pieces) == 6
-    for piece, beside in pieces:
-        assert piece.shape == beside.shape
-        piece.add_(1)
-    assert torch.equal(tensor, torch.ones(30, 11))
 
 
 def test_groups_are_neighbours_within_the_limit() -> None:

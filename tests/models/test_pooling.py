@@ -188,8 +188,7 @@ def logits_of(model, batch):
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "qwen3", "gemma3_text"])
-@pytest.mark.parametrize("how", ["cls", "last", "mean", "unit_mean"])
-@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(("how", "rows"), [("cls", 1), ("last", 1), ("mean", 1), ("unit_mean", 1), ("mean", 2)])
 def test_the_head_reads_the_mean_over_the_windows_of_each_text(architecture, how, rows, load):
     loaded = load(architecture, pooling=how, rows_per_example=rows)
     batch = batch_of(loaded, Reading(windows=3, stride=2), rows=rows)

@@ -84,8 +84,7 @@ def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, 
 
 
 @every_head
-@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention", "on_layer_output"])
-def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, pooling, place, load):
+def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, pooling, load):
     # With a constant in its place nothing of the texts is left, so the residual path uses it as well.
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -93,21 +92,26 @@ def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architectur
     assert one["input_ids"].shape == two["input_ids"].shape
     plain = logits_of(loaded, one)
     assert not torch.allclose(plain, logits_of(loaded, two), atol=1e-4)
-    hooks = SiteHooks(loaded.model, sites)
     value = {"scale": 1.0}
 
     def constant(tensor, site):
         return value["scale"] * torch.linspace(-1, 1, tensor.shape[-1]).sin().expand_as(tensor)
 
-    getattr(hooks, place)(constant, always=True)
-    first = logits_of(loaded, one)
-    assert torch.allclose(first, logits_of(loaded, two), atol=1e-6)
-    value["scale"] = -1.0
-    assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3)
-    hooks.remove()
-    getattr(SiteHooks(loaded.model, sites), place)(constant)  # in training mode only
-    assert torch.equal(logits_of(loaded, one), plain)
-    assert not torch.allclose(logits_of(loaded.model.train() and loaded, one), plain, atol=1e-4)
+    for place in ("on_layer_input", "on_after_attention", "on_layer_output"):
+        always, training = SiteHooks(loaded.model, sites), SiteHooks(loaded.model, sites)
+        getattr(always, place)(constant, always=True)
+        value["scale"] = 1.0
+        first = logits_of(loaded, one)
+        assert torch.allclose(first, logits_of(loaded, two), atol=1e-6), place
+        value["scale"] = -1.0
+        assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3), place
+        always.remove()
+        getattr(training, place)(constant)
+        assert torch.equal(logits_of(loaded, one), plain), place
+        loaded.model.train()
+        assert not torch.allclose(logits_of(loaded, one), plain, atol=1e-4), place
+        loaded.model.eval()
+        training.remove()
 
 
 @every_head

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -145,6 +146,15 @@ def _write(path: Path, text: str) -> None:
 
 def _json(path: Path, value: Any) -> None:
     _write(path, json.dumps(value, sort_keys=True))
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[Any]:
+    """What a file of JSON, or of lines of JSON, holds; it is written back with what is changed of it."""
+    lines, text = path.suffix == ".jsonl", path.read_text(encoding="utf-8")
+    content = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
+    yield content
+    _write(path, "".join(json.dumps(one) + "\n" for one in (content if lines else [content])))
 
 
 def _hash(*parts: str) -> str:

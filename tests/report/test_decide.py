@@ -18,7 +18,7 @@ from regft_core.report.values import Choice, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import Belief
-from tests.report.synthetic import Arm, Task
+from tests.report.synthetic import Arm, Task, edited
 from tests.statistics.single import right_on
 
 
@@ -144,9 +144,8 @@ def test_methods_that_share_their_runs_are_one_choice(make: Any) -> None:
     for stage, file in (("finetune", "manifest.json"), ("evaluate", "result.json")):
         paths = [built.root / "work" / stage / name / "sst2" / "300" / file for name in ("good", "shared")]
         keys = [run["key"] for run in json.loads(paths[0].read_text())["runs"]]
-        content = json.loads(paths[1].read_text())
-        content["runs"] = [run | {"key": key} for run, key in zip(content["runs"], keys, strict=True)]
-        paths[1].write_text(json.dumps(content))
+        with edited(paths[1]) as content:
+            content["runs"] = [run | {"key": key} for run, key in zip(content["runs"], keys, strict=True)]
     (block,) = built.again(out=None).blocks
     found = block.decision
     assert (found.pick.method, found.pick.same) == ("good", ("shared",))
@@ -254,16 +253,13 @@ def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_
     arms = {"vanilla": Arm(0.9), "ranks": Arm(0.9, control_for="vanilla")}
     built = make(arms, {"prices": Task("regression", ("spearman", "mse"), n=100, ood=())}, range(3))
     for path in (built.root / "work/evaluate/ranks").rglob("dev.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for row in rows:
-            row["prediction"] *= 0.001
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        result = path.parents[2] / "result.json"
-        content = json.loads(result.read_text())
-        (record,) = [run for run in content["runs"] if f"seed-{run['seed']}" == path.parent.name]
-        gold, predicted = (np.array([row[key] for row in rows]) for key in ("label", "prediction"))
-        record["sets"]["dev"]["metrics"]["mse"] = float(np.mean((gold - predicted) ** 2))
-        result.write_text(json.dumps(content))
+        with edited(path) as rows:
+            for row in rows:
+                row["prediction"] *= 0.001
+        with edited(path.parents[2] / "result.json") as result:
+            (record,) = [run for run in result["runs"] if f"seed-{run['seed']}" == path.parent.name]
+            gold, predicted = (np.array([row[key] for row in rows]) for key in ("label", "prediction"))
+            record["sets"]["dev"]["metrics"]["mse"] = float(np.mean((gold - predicted) ** 2))
     report = built.again(out=None)
     (block,) = report.blocks
     assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.grid import Cell
 from tests.errors import raises_code
+from tests.report.synthetic import edited
 
 CELLS = [Cell("vanilla", "sst2", 300), Cell("weight_mixup", "sst2", 300)]
 PLACE = "work/evaluate/vanilla/sst2/300"
@@ -66,25 +66,22 @@ def test_what_contradicts_names_the_stage(copy: Path, path: str, edit: Any, code
     if edit is None:
         file.write_text("{not json\n")
     else:
-        edit(value := json.loads(file.read_text()))
-        file.write_text(json.dumps(value))
+        with edited(file) as value:
+            edit(value)
     with raises_code(DataError, code, f"(stage {stage})", file.name):
         read(copy)
 
 
 def test_runs_judged_on_other_examples_are_refused(copy: Path) -> None:
-    path = copy / PLACE / "predictions" / "seed-3" / "dev.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[0]["label"] = 1 - rows[0]["label"]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with edited(copy / PLACE / "predictions" / "seed-3" / "dev.jsonl") as rows:
+        rows[0]["label"] = 1 - rows[0]["label"]
     with raises_code(DataError, "rows-differ"):
         read(copy)
 
 
 def test_positive_label_goes_through_the_label_map(copy: Path) -> None:
-    path = copy / "work" / "datasets" / "sst2" / "task.json"
-    described = json.loads(path.read_text())
-    described["sets"]["contrast"] |= {"labels": ["good", "bad"], "label_map": {"positive": "good", "negative": "bad"}}
-    path.write_text(json.dumps(described))
+    renamed = {"labels": ["good", "bad"], "label_map": {"positive": "good", "negative": "bad"}}
+    with edited(copy / "work" / "datasets" / "sst2" / "task.json") as described:
+        described["sets"]["contrast"] |= renamed
     (block,) = read(copy)
     assert block.positive == {"dev": 1, "contrast": 0}

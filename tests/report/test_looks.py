@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from regft_core.errors import StoreError
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
-from tests.report.synthetic import Arm, Task
+from tests.report.synthetic import Arm, Task, edited
 
 
 @pytest.fixture
@@ -43,8 +42,9 @@ def test_the_same_seeds_again_or_other_runs_of_the_same_names_are_no_second_look
     assert against(first).look is against(again).look is None
     assert again.results == first.results
     assert against(first).estimate == against(project.again(seeds=tuple(range(3)))).estimate
-    changed = [line | {"runs": dict.fromkeys(line["runs"], "0" * 16)} for line in map(json.loads, text.splitlines())]
-    file.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    with edited(file) as lines:
+        for line in lines:
+            line["runs"] = dict.fromkeys(line["runs"], "0" * 16)
     assert against(report(project, 6, file)).look is None
 
 

@@ -12,7 +12,7 @@ import pytest
 from regft_core.report.averages import average_columns
 from regft_core.schema.params import ReportConfig, weights_of
 from regft_core.statistics.learning_curve import expected_max
-from tests.report.synthetic import Arm, Task
+from tests.report.synthetic import Arm, Task, edited
 
 SEEDS = range(4)
 GRID = {"training.learning_rate": [1e-5, 2e-5, 3e-5]}
@@ -80,11 +80,9 @@ def tuned(seed: int, selection: str) -> dict[str, Any]:
 
 
 def with_trials(root: Path, method: str, selection: str) -> None:
-    path = root / "work" / "finetune" / method / "rte" / "300" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    for run in manifest["runs"]:
-        run["tuned"] = tuned(run["seed"], selection)
-    path.write_text(json.dumps(manifest))
+    with edited(root / "work" / "finetune" / method / "rte" / "300" / "manifest.json") as manifest:
+        for run in manifest["runs"]:
+            run["tuned"] = tuned(run["seed"], selection)
 
 
 def test_trials_are_shown_with_the_expected_best(grid: Any) -> None:

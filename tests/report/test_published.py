@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from regft_core.report.formatting import number
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.grid import Cell
 from tests.report.grids import terminal
-from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
+from tests.report.synthetic import TRAINING, Arm, Task, build, edited, methods_of
 
 PAPER: dict[str, Any] = {"paper": "A paper", "table": "1", "what": "two tasks", "seeds": 5, "statistic": "mean"}
 MINILM = {"model": "sentence-transformers/all-MiniLM-L6-v2", "source": "the paper"}
@@ -210,17 +209,14 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None, **encoder: Any) -> Any:
     """A report of runs whose manifests say ``model`` and ``encoder``; those of ``first`` have ``phases``."""
     for path in (root / "work" / "finetune").rglob("manifest.json"):
-        manifest = json.loads(path.read_text())
-        manifest["settings"]["model"] |= {"sha256": "a" * 64, "revision": None, **model}
-        manifest["encoder"] = encoder
-        if "first" in path.parts:
-            changed, last = (
-                phases or {"finetune": {}},
-                manifest["settings"]["phases"]["finetune"] | {"start": "checkpoint"},
-            )
-            manifest["phases"] = list(changed)
-            manifest["settings"]["phases"] = {name: {**last, **phase} for name, phase in changed.items()}
-        path.write_text(json.dumps(manifest))
+        with edited(path) as manifest:
+            manifest["settings"]["model"] |= {"sha256": "a" * 64, "revision": None, **model}
+            manifest["encoder"] = encoder
+            if "first" in path.parts:
+                changed = phases or {"finetune": {}}
+                last = manifest["settings"]["phases"]["finetune"] | {"start": "checkpoint"}
+                manifest["phases"] = list(changed)
+                manifest["settings"]["phases"] = {name: {**last, **phase} for name, phase in changed.items()}
     return beside(root, ENCODERS, ["vanilla", "good", *(["first"] if phases else [])], 3)
 
 

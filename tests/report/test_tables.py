@@ -21,7 +21,7 @@ from regft_core.report.scores import ordered
 from regft_core.runs.work import CurvePoint
 from regft_core.schema.tasks import RESERVED_SETS
 from tests.errors import raises_code
-from tests.report.synthetic import Arm, Task
+from tests.report.synthetic import Arm, Task, edited
 from tests.statistics.single import paired_difference
 
 
@@ -81,10 +81,8 @@ def test_cost_ratios(built: Any) -> None:
 
 def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
-    path = tmp_path / "work/evaluate/vanilla/sst2/300/predictions/seed-0/dev.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[7]["prediction"] = 1 - rows[7]["prediction"]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with edited(tmp_path / "work/evaluate/vanilla/sst2/300/predictions/seed-0/dev.jsonl") as rows:
+        rows[7]["prediction"] = 1 - rows[7]["prediction"]
     with raises_code(DataError, "scores-differ", "vanilla", "sst2-300"):
         built.again(root=tmp_path)
     assert not (tmp_path / "reports").exists()

@@ -14,7 +14,7 @@ from regft_core.report import Inputs, write_report
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
-from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
+from tests.report.synthetic import TRAINING, Arm, Task, build, edited, methods_of
 
 CPU = {"device": "cpu", "name": "Two cores", "threads": 1}
 GPU = {"device": "cuda", "name": "Large card", "threads": 4}
@@ -27,10 +27,8 @@ def changed(built: Any, tmp_path: Path) -> Any:
     cells = [cell for cell in built.cells if cell.method in ("vanilla", "r_drop") and cell.task == "sst2"]
 
     def change(path: str, edit: Any) -> str:
-        file = tmp_path / "work" / path
-        value = json.loads(file.read_text())
-        edit(value)
-        file.write_text(json.dumps(value))
+        with edited(tmp_path / "work" / path) as value:
+            edit(value)
         return "\n".join(built.again(None, root=tmp_path, cells=cells).warnings)
 
     return change
@@ -161,6 +159,6 @@ def test_different_encoders_are_always_refused_and_no_encoder_is_none(tmp_path: 
     with raises_code(ConfigError, "mixed-encoders", "2 different encoders", *groups):
         report(tmp_path, arms, "mark")
     built = make({"vanilla": Arm(), "words": Arm(trains_encoder=False)}, {"sst2": Task(n=40)}, (0, 1))
-    path = built.root / "work/finetune/words/sst2/300/manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model": None}))
-    assert built.again(out=None).html
+    with edited(built.root / "work/finetune/words/sst2/300/manifest.json") as manifest:
+        manifest["model"] = None
+    assert built.again().html

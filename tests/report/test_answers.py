@@ -13,6 +13,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from regft_core.report.formatting import number, score
 from tests.report import grids
+from tests.report.synthetic import Arm, Task
 
 
 def rows_of(root: Any, method: str, seed: int = 0) -> tuple[list[int], list[int], list[list[float]]]:
@@ -41,10 +42,14 @@ def test_answers_are_whole_counts_of_the_exported_run_and_agree_with_scikit_lear
         assert mistake["gold"] != mistake["predicted"]
 
 
-def test_several_labels_and_values_have_what_fits_them() -> None:
-    tags = grids.report("3-tasks").answers["tags-300"]["dev"]
+def test_several_labels_and_values_have_what_fits_them(make: Any) -> None:
+    tasks = {
+        "tags": Task("multi_label", ("f1_micro",), n=80, ood=(), labels=("fast", "cheap", "good")),
+        "stars": Task("regression", ("mse",), n=80, ood=()),
+    }
+    answers = make({"vanilla": Arm(0.8), "good": Arm(0.9)}, tasks, range(2)).report.answers
+    tags, stars = (answers[f"{task}-300"]["dev"] for task in tasks)
     assert (tags.confusion, len(tags.classes), len(tags.probability)) == (None, 3, 3 * tags.rows)
-    stars = grids.report("3-tasks").answers["stars-300"]["dev"]
     assert (stars.confusion, stars.classes, stars.kept) == (None, {}, [])
     distances = [one["size"] for one in stars.mistakes]
     assert distances == sorted(distances, reverse=True)

@@ -115,7 +115,7 @@ def test_remarks_and_failures_say_whom_they_are_about(grid: Any) -> None:
     failed = {"status": "failed", "error": "logits are NaN", "scalars": {}, "tables": {}}
     write(grid.root, "vanilla", range(3), seed_1={"remarks": ["nothing was fitted"]}, seed_2=failed)
     write(grid.root, "other", range(3), **{f"seed_{seed}": {"remarks": ["nothing was fitted"]} for seed in range(3)})
-    report = grid.again()
+    report = grid.again(None)
     assert report.evaluations[0].found[0].remarks == (
         "vanilla (seeds 1), other: nothing was fitted",
         "vanilla (seeds 2): failed: logits are NaN",

@@ -16,6 +16,8 @@ from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Cost
+from regft_core.settings.project import Project
+from regft_core.settings.read_project import load_project
 
 
 class NoiseConfig(StrictModel):
@@ -117,6 +119,7 @@ def edit(text: str, old: str, new: str) -> str:
 
 
 Build = Callable[[dict[str, str | None]], Path]
+Load = Callable[[dict[str, Any]], Project]
 Failures = Callable[[dict[str, str | None]], list[Problem]]
 
 
@@ -153,9 +156,14 @@ def build(tmp_path: Path) -> Build:
 
 
 @pytest.fixture
+def load(build: Build, registry: dict[str, Any]) -> Load:
+    """Open a changed project."""
+    return lambda changes: load_project(build(changes), registry)
+
+
+@pytest.fixture
 def failures(build: Build, registry: dict[str, Any]) -> Failures:
     """The problems that a changed project has."""
-    from regft_core.settings.read_project import load_project
 
     def problems(changes: dict[str, str | None]) -> list[Problem]:
         root = build(changes)

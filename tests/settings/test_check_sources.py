@@ -16,7 +16,7 @@ from regft_core.schema.tasks import FoldsConfig
 from regft_core.settings.project import LeftOut, Project
 from regft_core.settings.read_project import load_project
 from tests.settings import conftest
-from tests.settings.conftest import Build, Failures
+from tests.settings.conftest import Failures, Load
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 
@@ -82,16 +82,16 @@ def test_one_file_under_two_names_cannot_train_and_judge(build: Any, registry: d
 
 
 def test_the_training_split_of_another_task_may_be_this_tasks_own(
-    files: dict[str, str], build: Any, registry: dict[str, Any]
+    load: Load, files: dict[str, str], failures: Failures
 ) -> None:
     hub = "source: {kind: hub, id: org/set, revision: main}\nsplits: {train: train, dev: test}\n"
     rest = "\n".join(files[TASK].splitlines()[2:]) + "\n"
     films = {"pipelines/tasks/films.yaml": hub.replace("dev: test", "dev: train").replace("main", "v2") + rest}
-    (problem,) = problems_of(build({TASK: hub + rest + "ood: {films: {}}\n", **films}), registry)
+    (problem,) = failures({TASK: hub + rest + "ood: {films: {}}\n", **films})
     assert (problem.file, problem.key) == (TASK, "ood.films")  # the split is films' own: the place is here
     assert "this set ('train') is the training split" in problem.message
     films = {"pipelines/tasks/films.yaml": films["pipelines/tasks/films.yaml"].replace("id: org/set", "id: org/other")}
-    load_project(build({TASK: hub + rest + "ood: {films: {}}\n", **films}), registry)
+    load({TASK: hub + rest + "ood: {films: {}}\n", **films})
 
 
 # ------------------------------------------------------------------------------------ built-in
@@ -123,11 +123,9 @@ primary: accuracy
         ),
     ],
 )
-def test_a_yaml_cannot_change_what_generated_rows_mean(
-    build: Any, registry: dict[str, Any], old: str, new: str, key: str
-) -> None:
+def test_a_yaml_cannot_change_what_generated_rows_mean(failures: Failures, old: str, new: str, key: str) -> None:
     assert old in CUE
-    assert key in [problem.key for problem in problems_of(build({TASK: CUE.replace(old, new)}), registry)]
+    assert key in [problem.key for problem in failures({TASK: CUE.replace(old, new)})]
 
 
 def test_what_the_checks_say_of_generators_is_what_they_generate() -> None:
@@ -166,13 +164,13 @@ ood:
 }
 
 
-def load(build: Any, registry: dict[str, Any], ood: str = "all", **files: str | None) -> Project:
+def with_sets(load: Load, ood: str = "all", **files: str | None) -> Project:
     changes = {f"pipelines/tasks/{name}.yaml": text for name, text in files.items()}
-    return load_project(build({**FILES, **changes, "params.yaml": conftest.PARAMS + f"ood: {ood}\n"}), registry)
+    return load({**FILES, **changes, "params.yaml": conftest.PARAMS + f"ood: {ood}\n"})
 
 
-def test_sets_judge_without_an_edit_once_their_files_are_there(build: Any, registry: dict[str, Any]) -> None:
-    without = load(build, registry)
+def test_sets_judge_without_an_edit_once_their_files_are_there(load: Load) -> None:
+    without = with_sets(load)
     assert set(without.tasks["opinions"].ood) == {"films"}
     assert [text for text in without.warnings if "is left out" in text] == [
         "pipelines/tasks/opinions.yaml:9: 'tv' is left out: there is no file data/tv/dev.csv",
@@ -181,21 +179,18 @@ def test_sets_judge_without_an_edit_once_their_files_are_there(build: Any, regis
     for name in ("tv/dev.csv", "own.csv"):
         (without.root / "data" / name).parent.mkdir(exist_ok=True)
         (without.root / "data" / name).write_text("sentence,label\nBad,0\n")
-    there = load(build, registry)
+    there = with_sets(load)
     assert set(there.tasks["opinions"].ood) == {"films", "tv", "own"}
     assert not [text for text in there.warnings if "is left out" in text]
     assert "if_present" not in str(there.tasks["opinions"].model_dump(mode="json"))
 
 
-def test_none_leaves_all_out_and_reads_none_of_their_files(build: Any, registry: dict[str, Any]) -> None:
-    project = load(build, registry, "none", films=None, tv=None)
+def test_none_leaves_all_out_unread_and_a_list_names_those_that_judge(load: Load) -> None:
+    project = with_sets(load, "none", films=None, tv=None)
     assert list(project.tasks) == ["opinions"]
     assert project.tasks["opinions"].ood == {}
     assert project.left_out["opinions"] == dict.fromkeys(("films", "tv", "own"), LeftOut("ood is none"))
-
-
-def test_a_list_names_those_that_judge(build: Any, registry: dict[str, Any]) -> None:
-    project = load(build, registry, "[films]")
+    project = with_sets(load, "[films]")
     assert list(project.tasks["opinions"].ood) == ["films"]
     assert project.left_out["opinions"] == dict.fromkeys(("tv", "own"), LeftOut("not listed in ood"))
 
@@ -218,12 +213,17 @@ def grid(seeds: str) -> dict[str, str | None]:
     return {"params.yaml": "\n".join(lines) + "\n"}
 
 
-def test_folds_and_shares_are_read(build: Build, registry: dict[str, Any]) -> None:
-    found = load_project(build(task("{folds: 5, repeats: 2}") | grid("[0, 1, 2, 3, 4]")), registry)
+def test_folds_and_shares_are_read_and_incomplete_repeats_said(load: Load) -> None:
+    found = load(task("{folds: 5, repeats: 2}") | grid("[0, 1, 2, 3, 4]"))
     assert found.tasks["opinions"].splits.dev == FoldsConfig(folds=5, repeats=2)
     assert found.tasks["opinions"].splits.judging == "opinions/train.csv"
     assert not [text for text in found.warnings if "repeats" in text]
-    found = load_project(build(task("0.25")), registry)
+    found = load(task("{folds: 5, repeats: 2}") | grid("[0, 1, 2, 3, 4, 5]"))
+    (warning,) = [text for text in found.warnings if "whole repeats" in text]
+    assert warning.startswith("params.yaml:")
+    assert "6 seeds of 5 folds" in warning
+    assert warning.endswith("add seeds 6, 7, 8, 9")
+    found = load(task("0.25"))
     assert found.tasks["opinions"].splits.dev == 0.25
 
 
@@ -232,14 +232,6 @@ def test_every_seed_has_a_fold(failures: Failures) -> None:
     assert (problem.code, problem.key) == ("no-such-fold", "grid.seeds[2]")
     assert "0 to 5" in problem.message
     assert "repeats: 3" in problem.hint
-
-
-def test_incomplete_repeats_are_said(build: Build, registry: dict[str, Any]) -> None:
-    found = load_project(build(task("{folds: 5, repeats: 2}") | grid("[0, 1, 2, 3, 4, 5]")), registry)
-    (warning,) = [text for text in found.warnings if "whole repeats" in text]
-    assert warning.startswith("params.yaml:")
-    assert "6 seeds of 5 folds" in warning
-    assert warning.endswith("add seeds 6, 7, 8, 9")
 
 
 def test_no_value_is_chosen_by_rows_that_judge_other_folds(failures: Failures) -> None:

@@ -11,7 +11,7 @@ from regft_core.hooks.description import Flip
 from regft_core.settings.controls import missing, warnings_of, with_controls
 from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import trials_of
-from tests.settings.conftest import MASK, PARAMS, VANILLA, Noise
+from tests.settings.conftest import MASK, PARAMS, VANILLA, Build, Load, Noise
 from tests.settings.conftest import NOISE as METHOD
 
 NOISE = "pipelines/methods/noise.yaml"
@@ -27,8 +27,8 @@ class Flipped(Noise):
 
 
 @pytest.fixture
-def flips(registry: dict[str, Any]) -> dict[str, Any]:
-    return {**registry, "noise": Flipped}
+def load(build: Build, registry: dict[str, Any]) -> Load:
+    return lambda changes: load_project(build(changes), {**registry, "noise": Flipped})
 
 
 def listing(*names: str, more: str = "") -> str:
@@ -36,8 +36,8 @@ def listing(*names: str, more: str = "") -> str:
     return PARAMS.replace("  - noise  # plain\n", f"  - noise  # plain\n{lines}") + more
 
 
-def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
-    project = load_project(build({"params.yaml": listing("noise_flat")}), flips)
+def test_a_control_needs_no_file(load: Load) -> None:
+    project = load({"params.yaml": listing("noise_flat")})
     control, method = project.methods["noise_flat"], project.methods["noise"]
     assert dict(control.finetune.regularisers)["noise"].shape == "uniform"  # type: ignore[attr-defined]
     assert control.config.control_for == ("noise",)
@@ -48,30 +48,30 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
     assert missing(project.controls) == ["noise_still"]
 
 
-def test_what_is_flipped_already_has_plain_fine_tuning_alone(build: Any, flips: dict[str, Any]) -> None:
-    project = load_project(build({NOISE: FLAT}), flips)
+def test_what_is_flipped_already_has_plain_fine_tuning_alone(load: Load) -> None:
+    project = load({NOISE: FLAT})
     assert [(one.control_for, one.name) for one in project.controls] == [("noise", "vanilla"), ("mask", "vanilla")]
     assert project.methods["vanilla"].zero_for == ("noise", "mask")
     assert project.methods["vanilla"].config.control_for == ()
 
 
-def test_settings_of_the_arm_reach_its_control(build: Any, flips: dict[str, Any]) -> None:
+def test_settings_of_the_arm_reach_its_control(load: Load) -> None:
     more = """\
 method_settings:
   noise: {regularisers: {noise: {scale: 0.5}}, training: {epochs: 7}}
 task_settings:
   opinions: {methods: {noise: {training: {epochs: 9}}}}
 """
-    project = load_project(build({"params.yaml": listing("noise_flat", more=more)}), flips)
+    project = load({"params.yaml": listing("noise_flat", more=more)})
     control = project.methods["noise_flat"]
     assert dict(control.finetune.regularisers)["noise"].scale == 0.5  # type: ignore[attr-defined]
     assert control.training.epochs == 7
     assert project.method("noise_flat", "opinions").training.epochs == 9
 
 
-def test_own_settings_of_a_control_are_laid_over_and_warned_of(build: Any, flips: dict[str, Any]) -> None:
+def test_own_settings_of_a_control_are_laid_over_and_warned_of(load: Load) -> None:
     more = "method_settings:\n  noise_flat: {training: {epochs: 11}}\n"
-    project = load_project(build({"params.yaml": listing("noise_flat", more=more)}), flips)
+    project = load({"params.yaml": listing("noise_flat", more=more)})
     assert project.methods["noise_flat"].training.epochs == 11
     [warning] = [text for text in project.warnings if "noise_flat" in text and "in more than" in text]
     assert "training.epochs" in warning
@@ -88,8 +88,8 @@ tuning:
 """
 
 
-def test_a_control_is_tuned_as_its_arm_but_for_what_it_flips(build: Any, flips: dict[str, Any]) -> None:
-    project = load_project(build({"params.yaml": listing("noise_flat", more=TUNED)}), flips)
+def test_a_control_is_tuned_as_its_arm_but_for_what_it_flips(load: Load) -> None:
+    project = load({"params.yaml": listing("noise_flat", more=TUNED)})
     tuning = project.params.tuning
     assert len(trials_of(tuning, project.methods["noise"])) == 12
     trials = trials_of(tuning, project.methods["noise_flat"])
@@ -97,7 +97,7 @@ def test_a_control_is_tuned_as_its_arm_but_for_what_it_flips(build: Any, flips: 
     assert {key for trial in trials for key in trial} == {"training.learning_rate", "regularisers.noise.scale"}
 
 
-def test_plain_fine_tuning_has_the_arms_own_settings_without_its_methods(build: Any, flips: dict[str, Any]) -> None:
+def test_plain_fine_tuning_has_the_arms_own_settings_without_its_methods(load: Load) -> None:
     more = """\
 method_settings:
   noise: {training: {epochs: 7}}
@@ -107,7 +107,7 @@ tuning:
     noise: {regularisers.noise.scale: [0.1, 0.2], training.weight_decay: [0.0, 0.1]}
 """
     files = {NOISE: f"{FLAT}training: {{learning_rate: 1.0e-3}}\n", "params.yaml": listing("noise_plain", more=more)}
-    project = load_project(build(files), flips)
+    project = load(files)
     control = project.methods["noise_plain"]
     assert (control.training.epochs, control.training.learning_rate) == (7, 2e-5)
     assert control.finetune.regularisers == ()
@@ -119,7 +119,7 @@ tuning:
     assert not [text for text in project.warnings if "in more than" in text]
 
 
-def test_a_method_may_declare_controls_in_its_yaml(build: Any, flips: dict[str, Any]) -> None:
+def test_a_method_may_declare_controls_in_its_yaml(load: Load) -> None:
     text = """\
 controls:
   short: {training: {epochs: 1}, why: one epoch}
@@ -129,7 +129,7 @@ regularisers:
   noise: {scale: 2, shape: uniform}
 """
     changes = {NOISE: text, "params.yaml": listing("noise_short", "noise_plain", "noise_longer")}
-    project = load_project(build(changes), flips)
+    project = load(changes)
     said = {name: method.differs_by for name, method in project.methods.items()}
     epochs = project.methods["noise"].training.epochs
     assert said["noise_short"] == f"training.epochs is 1 instead of {epochs} (one epoch)"
@@ -138,29 +138,29 @@ regularisers:
     assert said["noise_longer"] == longer
 
 
-def test_variants_have_the_controls_of_their_family(build: Any, flips: dict[str, Any]) -> None:
+def test_variants_have_the_controls_of_their_family(load: Load) -> None:
     files = {
         NOISE: f"controls:\n  short: {{training: {{epochs: 1}}, why: x}}\n{FLAT}",
         "pipelines/methods/loud.yaml": "variant_of: noise\nregularisers:\n  noise: {scale: 3, shape: uniform}\n",
         "params.yaml": listing("loud"),
     }
-    project = load_project(build(files), flips)
+    project = load(files)
     assert set(missing(project.controls)) == {"noise_short", "loud_short"}
 
 
-def test_a_control_that_is_plain_fine_tuning_is_the_listed_one(build: Any, flips: dict[str, Any]) -> None:
+def test_a_control_that_is_plain_fine_tuning_is_the_listed_one(load: Load) -> None:
     text = f"controls:\n  plain: {{regularisers: {{noise: null}}, why: nothing}}\n{FLAT}"
-    project = load_project(build({NOISE: text}), flips)
+    project = load({NOISE: text})
     assert missing(project.controls) == []
     assert ("noise", "vanilla") in [(one.control_for, one.name) for one in project.controls]
 
 
-def test_a_hand_written_control_that_drifts_is_warned_of(build: Any, flips: dict[str, Any]) -> None:
+def test_a_hand_written_control_that_drifts_is_warned_of(load: Load) -> None:
     files = {
         "pipelines/methods/quiet.yaml": "control_for: noise\ndiffers_in: [regularisers.noise]\ntraining: {epochs: 1}\n",
         "params.yaml": listing("quiet"),
     }
-    project = load_project(build(files), flips)
+    project = load(files)
     [warning] = [text for text in project.warnings if "in more than" in text]
     assert warning.startswith("pipelines/methods/quiet.yaml:2: the control 'quiet' differs from 'noise' in more than")
     assert "training.epochs" in warning

@@ -13,11 +13,11 @@ from regft_core.schema.params import Params
 from regft_core.settings.document import load_yaml
 from regft_core.settings.grid import cells
 from regft_core.settings.layers import all_sizes
-from regft_core.settings.read_project import load_project
+from tests.settings.conftest import Load
 
 
-def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, registry: dict[str, Any]) -> None:
-    project = load_project(build({}), registry)
+def test_cells_are_every_combination_in_the_order_of_the_file(load: Load, files: Any) -> None:
+    project = load({})
     assert [cell.directory for cell in cells(project)] == [
         "vanilla/opinions/100",
         "vanilla/opinions/full",
@@ -26,17 +26,10 @@ def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, regist
         "mask/opinions/100",
         "mask/opinions/full",
     ]
-    assert cells(project)[0].directory == "vanilla/opinions/100"
-
-
-def test_a_task_has_its_own_sizes_where_its_settings_say_so(build: Any, registry: dict[str, Any], files: Any) -> None:
+    # A task has its own sizes where its settings say so.
     params = files["params.yaml"] + "task_settings: {opinions: {sizes: [50, full]}}\n"
-    project = load_project(build({"params.yaml": params}), registry)
-    assert [cell.directory for cell in cells(project)][:3] == [
-        "vanilla/opinions/50",
-        "vanilla/opinions/full",
-        "noise/opinions/50",
-    ]
+    project = load({"params.yaml": params})
+    assert [cell.directory for cell in cells(project)][:2] == ["vanilla/opinions/50", "vanilla/opinions/full"]
     assert all_sizes(project.params) == [50, "full"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,15 @@ from regft_core.settings.read_project import load_project
 from regft_core.settings.yaml_paths import METHODS, project_root, read, store_path
 from tests.errors import raises_code
 from tests.settings import conftest
-from tests.settings.conftest import edit
+from tests.settings.conftest import Failures, Load, edit
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 FILMS, SCORES = "pipelines/tasks/films.yaml", "pipelines/tasks/scores.yaml"
 
 
-def test_a_regression_task(files: dict[str, str], failures: Any, build: Any, registry: dict[str, Any]) -> None:
+def test_a_regression_task(load: Load, files: dict[str, str], failures: Any) -> None:
     params = edit(files[PARAMS], "[opinions]", "[scores]")
-    assert load_project(build({PARAMS: params}), registry).tasks["scores"].range == (0.0, 5.0)
+    assert load({PARAMS: params}).tasks["scores"].range == (0.0, 5.0)
     for old, new, key in [
         ("metrics: [pearson]", "metrics: [pearson, f1]", "metrics[1]"),
         ("[0, 5]", "[5, 0]", "range"),
@@ -36,12 +37,10 @@ def test_a_regression_task(files: dict[str, str], failures: Any, build: Any, reg
         assert key in [p.key for p in failures({PARAMS: params, SCORES: edit(files[SCORES], old, new)})], new
 
 
-def test_files_that_only_judge_need_no_training_file(
-    files: dict[str, str], failures: Any, build: Any, registry: dict[str, Any]
-) -> None:
+def test_files_that_only_judge_need_no_training_file(load: Load, files: dict[str, str], failures: Any) -> None:
     changes = {TASK: files[TASK] + "ood: {films: {}}\n"}
     changes[FILMS] = edit(files[FILMS], "train: opinions/train.csv", "train: films/not_fetched.csv")
-    assert set(load_project(build(changes), registry).tasks) == {"opinions", "films"}
+    assert set(load(changes).tasks) == {"opinions", "films"}
     changes[FILMS] = edit(files[FILMS], "dev: opinions/dev.csv", "dev: films/dev.csv")
     assert [(p.file, p.line, p.key) for p in failures(changes)] == [(FILMS, 2, "splits.dev")]
 
@@ -63,14 +62,14 @@ def test_a_link_out_of_data_is_refused_and_one_into_the_dvc_cache_is_not(
     load_project(root, registry)
 
 
-def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
+def test_warnings(load: Load, files: dict[str, str]) -> None:
     params = edit(files[PARAMS], "[0, 1, 2, 3, 4, 5]", "[0, 1, 2]")
     params = "regft: 0.0.9\n" + edit(params, "{name: minilm}", "{name: org/encoder, revision: main}")
     changes = {
         PARAMS: params,
         TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
     }
-    warnings = load_project(build(changes), registry).warnings
+    warnings = load(changes).warnings
     assert len(warnings) == 4
     for part in (
         "params.yaml:1: written for regft 0.0.9",
@@ -92,7 +91,6 @@ def test_a_name_in_both_is_an_error_unless_the_project_says_override(tmp_path: P
         read(tmp_path, METHODS, "calm")
     own.write_text("override: true\ndescription: own\n")
     found = read(tmp_path, METHODS, "calm")
-    assert found is not None
     assert found.data == {"description": "own"}  # the choice is no value of the method
     assert found.place(("description",)).line == 2
     own.write_text(calm)  # the same file is no clash, as where a project was copied
@@ -103,10 +101,10 @@ def test_a_name_in_both_is_an_error_unless_the_project_says_override(tmp_path: P
 
 
 def test_places_of_its_own_are_fine_and_a_link_into_another_is_not(
-    build: Any, registry: dict[str, Any], failures: Any, tmp_path: Path
+    load: Load, build: Any, failures: Any, tmp_path: Path
 ) -> None:
     for path in (".regft", "runs/store", "datax", str(tmp_path / "shared"), "../shared", "~/regft-runs"):
-        load_project(build({"params.yaml": conftest.PARAMS + f"store: {{path: {path}}}\n"}), registry)
+        load({"params.yaml": conftest.PARAMS + f"store: {{path: {path}}}\n"})
     root = build({})
     (root / "work").mkdir()
     (root / "link").symlink_to(root / "work", target_is_directory=True)
@@ -128,3 +126,35 @@ def test_a_copy_below_dvc_tmp_uses_the_store_of_the_project(
     assert store_path(tmp_path / "other", params) == tmp_path / "other" / ".regft"
     (project / "params.yaml").unlink()
     assert project_root(copy) == copy  # DVC_ROOT is no project of regft
+
+
+# ----------------------------------------------------------------------------------------- the encoder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A directory with everything that the validator looks at, without torch."""
+    directory = tmp_path / "encoder"
+    directory.mkdir()
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    (directory / "config.json").write_text(json.dumps({"model_type": "bert", **sizes}))
+    (directory / "model.safetensors").write_bytes(b"")
+    (directory / "vocab.txt").write_text("[PAD]")
+    return directory
+
+
+def test_an_encoder_on_this_disk_is_looked_into(load: Load, failures: Failures, model: Path) -> None:
+    def params(section: str) -> dict[str, str | None]:
+        return {PARAMS: conftest.PARAMS.replace("{name: minilm}", section)}
+
+    load(params(f"{{name: {model}, max_length: 64}}"))
+    (problem,) = failures(params(f"\n  name: {model}\n  max_length: 65"))
+    assert (problem.file, problem.line, problem.key) == ("params.yaml", 4, "model.max_length")
+    assert problem.message.startswith("65 tokens, but")
+    assert "position embeddings for 64 only" in problem.message
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    (model / "vocab.txt").unlink()
+    found = failures(params(f"{{name: {model}, max_length: 65, revision: main}}"))
+    assert [p.key for p in found] == ["model.revision", "model.max_length", "model.name", "model.name"]
+    assert "pickle format" in found[2].message
+    assert "no tokenizer" in found[3].message

@@ -12,8 +12,7 @@ from regft_core.schema.method import Cost
 from regft_core.schema.training import TrainingConfig, scaled
 from regft_core.settings.document import Document
 from regft_core.settings.layers import lay
-from regft_core.settings.read_project import load_project
-from tests.settings.conftest import PARAMS, Plain
+from tests.settings.conftest import PARAMS, Load, Plain
 
 MATCHED = "regularisers: {}\ntraining: {steps_factor: {match: mask}}\n"
 
@@ -31,6 +30,11 @@ class Split(Plain):
 def files(training: str, **methods: str) -> dict[str, str | None]:
     changes: dict[str, str | None] = {"params.yaml": PARAMS.replace("epochs: 2", training)}
     return changes | {f"pipelines/methods/{name}.yaml": text for name, text in methods.items()}
+
+
+@pytest.fixture
+def registry(registry: dict[str, Any]) -> dict[str, Any]:
+    return {**registry, "split": Split}
 
 
 FIT, SOUP = "regularisers: {split: {}}, training: {epochs: 0}", "repeat: {times: 5, vary: [order]}"
@@ -52,8 +56,7 @@ FIT, SOUP = "regularisers: {split: {}}, training: {epochs: 0}", "repeat: {times:
     ],
 )
 def test_the_control_takes_the_passes_of_its_arm(
-    build: Any,
-    registry: dict[str, Any],
+    load: Load,
     training: str,
     first: str,
     last: str,
@@ -61,7 +64,7 @@ def test_the_control_takes_the_passes_of_its_arm(
     max_steps: int | None,
 ) -> None:
     arm = f"phases:\n  search: {{{first}}}\n  finetune: {last}\n"
-    project = load_project(build(files(training, mask=arm, noise=MATCHED)), {**registry, "split": Split})
+    project = load(files(training, mask=arm, noise=MATCHED))
     own = project.methods["noise"].training
     assert own.max_steps == max_steps
     if epochs is not None:  # they count for nothing beside steps
@@ -78,11 +81,8 @@ def test_the_control_takes_the_passes_of_its_arm(
         ("epochs: 2", "data: {task: films}"),
     ],
 )
-def test_what_has_no_common_factor_is_refused(
-    failures: Any, registry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, training: str, search: str
-) -> None:
+def test_what_has_no_common_factor_is_refused(failures: Any, training: str, search: str) -> None:
     """They were divided by each other's number: 50 steps counted as the epochs that they do not take."""
-    monkeypatch.setitem(registry, "split", Split)
     searched = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
     (problem,) = failures(files(training, mask=searched, noise=MATCHED))
     assert (problem.code, problem.file) == ("match-incomparable", "pipelines/methods/noise.yaml")

@@ -12,7 +12,7 @@ from regft_core.schema.method import Cost, optimiser_steps
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import plan_rows, table
 from regft_core.settings.read_project import load_project
-from tests.settings.conftest import PARAMS, Plain
+from tests.settings.conftest import PARAMS, Load, Plain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,8 +36,8 @@ def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int 
     assert optimiser_steps(TrainingConfig(**training), rows) == steps
 
 
-def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
-    rows = plan_rows(load_project(build({}), registry))
+def test_a_fresh_project_is_all_to_train(load: Load) -> None:
+    rows = plan_rows(load({}))
     assert (rows[0].cell.directory, rows[0].cached, rows[0].to_train) == ("vanilla/opinions/100", 0, 6)
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
     # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
@@ -96,12 +96,12 @@ SPLIT = "data: {split: 0.5}, repeat: {times: 3}, regularisers: {mask: {}}"
     ],
 )
 def test_a_cost_is_that_of_all_phases_members_and_fits(
-    build: Any, registry: dict[str, Any], training: str, search: str, cost: float
+    load: Load, registry: dict[str, Any], training: str, search: str, cost: float
 ) -> None:
-    known = {**registry, "mask": Costly}
+    registry["mask"] = Costly
     method = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
     params = PARAMS.replace("epochs: 2", training)
-    project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": method}), known)
+    project = load({"params.yaml": params, "pipelines/methods/mask.yaml": method})
     rows = {row.cell.directory: row for row in plan_rows(project)}
     assert rows["mask/opinions/100"].cost == pytest.approx(cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.

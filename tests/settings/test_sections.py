@@ -10,26 +10,25 @@ from regft_core.errors import ConfigError
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Project
-from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import budget_lines
 from tests.errors import raises_code
-from tests.settings.conftest import PARAMS, Build
+from tests.settings.conftest import PARAMS, Load
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
 
 
-def load(build: Build, registry: dict[str, Any], tuning: str) -> Project:
-    return load_project(build({"params.yaml": PARAMS + f"tuning:\n  {tuning}\n"}), registry)
+def tuned(load: Load, tuning: str) -> Project:
+    return load({"params.yaml": PARAMS + f"tuning:\n  {tuning}\n"})
 
 
-def test_a_grid_is_crossed_with_an_arms_own_and_replaced_by_a_list(build: Build, registry: dict[str, Any]) -> None:
+def test_a_grid_is_crossed_with_an_arms_own_and_replaced_by_a_list(load: Load) -> None:
     own = """\
 methods:
     noise: {regularisers.noise.scale: [0.1, 0.2]}
     mask: [{phases.search.training.epochs: 1}, {phases.finetune.regularisers.mask.probability: 0.25}]
   selection: dev_as_published
   """
-    project = load(build, registry, own + RATES)
+    project = tuned(load, own + RATES)
     assert project.trials("vanilla") == [{"training.learning_rate": 1e-5}, {"training.learning_rate": 2e-5}]
     assert project.trials("noise") == [
         {"training.learning_rate": rate, "regularisers.noise.scale": scale}
@@ -46,16 +45,16 @@ methods:
     assert "optimistic" in lines[0]
 
 
-def test_shared_values_reach_every_phase(build: Build, registry: dict[str, Any]) -> None:
-    project = load(build, registry, RATES)
+def test_shared_values_reach_every_phase(load: Load) -> None:
+    project = tuned(load, RATES)
     method, training = project.tuned("mask", None, {"training.learning_rate": 3e-5})
     assert [phase.training.learning_rate for phase in method.phases] == [3e-5, 3e-5]
     assert training.learning_rate == 3e-5
 
 
-def test_a_number_of_trials_is_drawn_alike_for_equal_grids(build: Build, registry: dict[str, Any]) -> None:
+def test_a_number_of_trials_is_drawn_alike_for_equal_grids(load: Load) -> None:
     values = "trials: 2\n  values: {training.learning_rate: [1.0e-5, 2.0e-5, 3.0e-5, 4.0e-5]}"
-    project = load(build, registry, values)
+    project = tuned(load, values)
     assert len(project.trials("vanilla")) == 2
     assert project.trials("vanilla") == project.trials("mask")
 
@@ -68,16 +67,15 @@ def test_a_number_of_trials_is_drawn_alike_for_equal_grids(build: Build, registr
         ("folds: 4", 2 * 4 * 0.75 + 1),  # each trial trained four times on three quarters of the rows
     ],
 )
-def test_the_plan_counts_trials(build: Build, registry: dict[str, Any], rule: str, runs: float) -> None:
-    plain = plan_rows(load_project(build({}), registry))[0].cost
-    assert plain is not None
-    assert plan_rows(load(build, registry, f"{rule}\n  {RATES}"))[0].cost == pytest.approx(plain * runs)
+def test_the_plan_counts_trials(load: Load, rule: str, runs: float) -> None:
+    plain = plan_rows(load({}))[0].cost
+    assert plan_rows(tuned(load, f"{rule}\n  {RATES}"))[0].cost == pytest.approx(plain * runs)
 
 
-def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: dict[str, Any]) -> None:
+def test_no_trials_for_what_takes_no_steps_or_says_so(load: Load) -> None:
     tuning = "tuning:\n  methods: {mask: {}}\n  " + RATES + "\n"
     files = {"params.yaml": PARAMS + tuning, "pipelines/methods/noise.yaml": "training: {epochs: 0}\n"}
-    project = load_project(build(files), registry)
+    project = load(files)
     assert [len(project.trials(name)) for name in ("vanilla", "noise", "mask")] == [2, 0, 0]
 
 
@@ -94,13 +92,11 @@ def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: di
         ("evaluations:\n  calibration: {bins: 10}", {"calibration": {"bins": 10}}),
     ],
 )
-def test_a_list_and_a_mapping_mean_the_same(
-    build: Build, registry: dict[str, Any], section: str, expected: dict[str, Any]
-) -> None:
-    assert load_project(build({"params.yaml": f"{PARAMS}{section}\n"}), registry).params.evaluations == expected
+def test_a_list_and_a_mapping_mean_the_same(load: Load, section: str, expected: dict[str, Any]) -> None:
+    assert load({"params.yaml": f"{PARAMS}{section}\n"}).params.evaluations == expected
 
 
-def test_an_evaluation_that_fits_no_task_is_refused(build: Build, registry: dict[str, Any]) -> None:
+def test_an_evaluation_that_fits_no_task_is_refused(load: Load) -> None:
     params = PARAMS.replace("[opinions]", "[scores]") + "evaluations: [calibration, sensitivity]\n"
     with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification"):
-        load_project(build({"params.yaml": params}), registry)
+        load({"params.yaml": params})

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
-from regft_core.settings.read_project import load_project
-from tests.settings.conftest import PARAMS, TASK, Build
-
-Load = Callable[..., Project]
+from tests.settings.conftest import PARAMS, TASK, Load
 
 
 @pytest.fixture
-def load(build: Build, registry: dict[str, Any]) -> Load:
+def load_with(load: Load) -> Callable[..., Project]:
     """The project with blocks added to ``params.yaml``, keys added to its task, and other files replaced."""
 
     def project(blocks: str = "", task: str = "", **files: str) -> Project:
         changed = {f"pipelines/methods/{name}.yaml": text for name, text in files.items()}
         tasks = PARAMS.replace("[opinions]", "[opinions, films]")
         changed |= {"params.yaml": tasks + blocks, "pipelines/tasks/opinions.yaml": TASK + task}
-        return load_project(build(changed), registry)
+        return load(changed)
 
     return project
 
 
-def test_each_level_wins_over_the_weaker_ones(load: Load) -> None:
+def test_each_level_wins_over_the_weaker_ones(load_with: Callable[..., Project]) -> None:
     blocks = """\
 task_settings:
   opinions:
@@ -38,7 +34,7 @@ method_settings:
   noise: {training: {schedule: cosine, clip_norm: 8.0}}
 """
     own = "regularisers: {noise: {}}\ntraining: {weight_decay: 0.3, schedule: constant}\n"
-    project = load(blocks, "training: {batch_size: 2, epsilon: 1.0e-6}\n", noise=own)
+    project = load_with(blocks, "training: {batch_size: 2, epsilon: 1.0e-6}\n", noise=own)
     training = project.method("noise", "opinions").training
     assert training.learning_rate == 2e-5  # shared
     assert training.epsilon == 1e-6  # the task's file
@@ -53,8 +49,8 @@ method_settings:
     assert project.methods["vanilla"].training == project.params.training
 
 
-def test_a_methods_factor_multiplies_the_tasks_length(load: Load) -> None:
-    project = load(
+def test_a_methods_factor_multiplies_the_tasks_length(load_with: Callable[..., Project]) -> None:
+    project = load_with(
         "task_settings: {opinions: {training: {epochs: 5}}}\n",
         noise="regularisers: {noise: {}}\ntraining: {steps_factor: 3}\n",
     )
@@ -62,21 +58,21 @@ def test_a_methods_factor_multiplies_the_tasks_length(load: Load) -> None:
     assert project.method("noise", "films").training.epochs == 6
 
 
-def test_whoever_says_epochs_alone_means_epochs(load: Load) -> None:
+def test_whoever_says_epochs_alone_means_epochs(load_with: Callable[..., Project]) -> None:
     blocks = """\
 task_settings:
   opinions:
     training: {max_steps: 50, warmup_steps: 7}
     methods: {noise: {training: {epochs: 4, warmup_ratio: 0.5}}}
 """
-    project = load(blocks, noise="regularisers: {noise: {}}\ntraining: {steps_factor: 3}\n")
+    project = load_with(blocks, noise="regularisers: {noise: {}}\ntraining: {steps_factor: 3}\n")
     plain = project.method("vanilla", "opinions").training
     assert (plain.max_steps, plain.warmup_steps) == (50, 7)
     own = project.method("noise", "opinions").training
     assert (own.max_steps, own.epochs, own.warmup_steps, own.warmup_ratio) == (None, 4, None, 0.5)
 
 
-def test_phases_and_options_of_a_method_on_a_task(load: Load) -> None:
+def test_phases_and_options_of_a_method_on_a_task(load_with: Callable[..., Project]) -> None:
     blocks = """\
 task_settings:
   opinions:
@@ -84,7 +80,7 @@ task_settings:
       mask: {phases: {search: {training: {epochs: 7}}, finetune: {regularisers: {mask: {probability: 0.1}}}}}
       noise: {regularisers: {noise: {scale: 0.25}}}
 """
-    project = load(blocks)
+    project = load_with(blocks)
     mask = project.method("mask", "opinions")
     assert [phase.training.epochs for phase in mask.phases] == [7, 2]
     assert mask.finetune.regularisers[0][1].probability == 0.1
@@ -92,12 +88,12 @@ task_settings:
     assert project.method("noise", "films").finetune.regularisers[0][1].scale == 1e-5
 
 
-def test_an_arm_is_listed_like_a_file(build: Build, registry: dict[str, Any]) -> None:
+def test_an_arm_is_listed_like_a_file(load: Load) -> None:
     params = PARAMS.replace("  - mask\n", "  - louder\n")
     params += (
         "method_settings:\n  louder: {base: noise, description: more of it, regularisers: {noise: {scale: 0.5}}}\n"
     )
-    project = load_project(build({"params.yaml": params}), registry)
+    project = load({"params.yaml": params})
     louder = project.methods["louder"]
     assert louder.finetune.regularisers[0][1].scale == 0.5
     assert louder.finetune.regularisers[0][1].shape == "normal"
@@ -106,35 +102,32 @@ def test_an_arm_is_listed_like_a_file(build: Build, registry: dict[str, Any]) ->
     assert project.methods["noise"].finetune.regularisers[0][1].scale == 1e-5
 
 
-def test_an_arm_of_a_control_is_no_control(build: Build, registry: dict[str, Any]) -> None:
+def test_an_arm_of_a_control_is_no_control(load: Load) -> None:
     """What the base's file says about itself and its relatives is not true of the arm."""
     base = "description: less\npaper: A (2020)\ncontrol_for: noise\ndiffers_in: [regularisers]\nregularisers: {}\n"
     params = PARAMS.replace("  - mask\n", "  - louder\n") + "method_settings:\n  louder: {base: quiet, "
     files = {"pipelines/methods/quiet.yaml": base}
-    project = load_project(
-        build({**files, "params.yaml": params + "regularisers: {noise: {scale: 0.5}}, training: {epochs: 3}}\n"}),
-        registry,
-    )
+    project = load({**files, "params.yaml": params + "regularisers: {noise: {scale: 0.5}}, training: {epochs: 3}}\n"})
     louder = project.methods["louder"].config
     assert (louder.control_for, louder.differs_in, louder.paper) == ((), (), "")
     assert louder.variant_of == ("quiet",)
     assert not [warning for warning in project.warnings if "differs_in" in warning or "quiet.yaml" in warning]
 
 
-def test_max_length_of_a_task(load: Load) -> None:
-    project = load("task_settings: {films: {model: {max_length: 64}}}\n", "model: {max_length: 256}\n")
+def test_max_length_of_a_task(load_with: Callable[..., Project]) -> None:
+    project = load_with("task_settings: {films: {model: {max_length: 64}}}\n", "model: {max_length: 256}\n")
     assert project.model("opinions").max_length == 256
     assert project.model("films").max_length == 64
     assert project.method("noise", "films").encoder(project.model("films")).max_length == 64
 
 
-def test_equal_settings_change_nothing(load: Load) -> None:
-    project = load("task_settings: {opinions: {training: {epochs: 2, learning_rate: 2.0e-5}}}\n")
+def test_equal_settings_change_nothing(load_with: Callable[..., Project]) -> None:
+    project = load_with("task_settings: {opinions: {training: {epochs: 2, learning_rate: 2.0e-5}}}\n")
     assert project.on_task == {}
     assert project.shared("opinions") == project.params.training
 
 
-def test_the_dry_run_says_where_values_came_from(load: Load) -> None:
+def test_the_dry_run_says_where_values_came_from(load_with: Callable[..., Project]) -> None:
     blocks = """\
 task_settings:
   opinions:
@@ -143,7 +136,7 @@ task_settings:
 method_settings:
   noise: {regularisers: {noise: {scale: 0.5}}}
 """
-    lines = settings_lines(load(blocks, "model: {max_length: 64}\n"))
+    lines = settings_lines(load_with(blocks, "model: {max_length: 64}\n"))
     start = len(PARAMS.splitlines())
     assert lines == [
         f"  every method on opinions: model.max_length 64 (pipelines/tasks/opinions.yaml:7), "
@@ -151,4 +144,4 @@ method_settings:
         f"  noise: regularisers.noise.scale 0.5 (params.yaml:{start + 6})",
         f"  noise on opinions: training.batch_size 8 (params.yaml:{start + 4})",
     ]
-    assert settings_lines(load()) == []
+    assert settings_lines(load_with()) == []

@@ -10,6 +10,7 @@ from typing import Any
 
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import RunFailed, StoreError
+from regft_core.runs.opened_project import opened
 from regft_core.runs.store import RunStore
 
 
@@ -22,6 +23,23 @@ def settings_of_process(job: int, device: str) -> dict[str, str | None]:
 
 
 def process(job: int, device: str) -> int:
+    return os.getpid()
+
+
+def leader(job: int, device: str) -> tuple[int, bool]:
+    """The process, and whether it leads a group."""
+    time.sleep(0.05)
+    return os.getpid(), os.getpgrp() == os.getpid()
+
+
+def epochs(job: str, device: str) -> list[int]:
+    """The process, and a setting of a project."""
+    return [os.getpid(), opened(job).params.training.epochs]
+
+
+def pid_or_raise(job: str, device: str) -> int:
+    if job == "raise":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
     return os.getpid()
 
 

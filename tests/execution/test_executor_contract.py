@@ -121,7 +121,14 @@ def test_a_worker_that_dies_costs_no_other_job_and_its_own_continues(
     assert len(steps) <= STEPS + 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("executor", "number"),
+    [
+        *((name, number) for name in EXECUTORS.names() for number in (signal.SIGINT, signal.SIGTERM)),
+        ("processes", signal.SIGKILL),  # of which no driver can tell its workers
+    ],
+    indirect=["executor"],
+)
 def test_an_interrupted_driver_leaves_no_job_behind(executor: str, tmp_path: Path, number: signal.Signals) -> None:
     process = driver([Job(str(tmp_path / "pid"), seed, "stays") for seed in range(2)], executor, per_device=2)
     workers: list[int] = []

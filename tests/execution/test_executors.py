@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, is_machine_fault, run_all
@@ -19,49 +17,16 @@ from regft_core.models.devices import visible_devices
 from regft_core.schema.params import ExecutionConfig
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
+from tests.promises.kit import change
 from tests.small_project import build
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: A module that fresh interpreters can import, as they import the stages.
-JOBS = """
-import os, subprocess, sys, time
-from pathlib import Path
-from regft_core.runs.opened_project import opened
 
-def square(job, device):
-    return (job * job, device)
-
-def process(job, device):
-    time.sleep(0.05)
-    return (os.getpid(), os.getpgrp() == os.getpid())
-
-def forever(job, device):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
-    Path(job).write_text(f"{os.getpid()} {child.pid}")
-    time.sleep(300)
-
-def epochs(job, device):
-    return [os.getpid(), opened(job).params.training.epochs]
-
-def pid_or_raise(job, device):
-    if job == "raise":
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-    return os.getpid()
-"""
-
-
-@pytest.fixture
-def jobs_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    import importlib
-
-    name = "executor_jobs_for_tests"
-    (tmp_path / f"{name}.py").write_text(JOBS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
-    sys.modules.pop(name, None)
-    yield importlib.import_module(name)
-    sys.modules.pop(name, None)
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh interpreters find the jobs."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def alive(pid: int) -> bool:
@@ -98,33 +63,31 @@ def run(queue):
 """
 
 
-def test_workers_are_bound_to_devices_and_lead_their_own_groups(jobs_module: Any) -> None:
-    found = run_all([1] * 6, jobs_module.square, executor="processes", devices=["one", "two"])
+def test_workers_are_bound_to_devices_and_lead_their_own_groups() -> None:
+    found = run_all([1] * 6, cluster_jobs.square, executor="processes", devices=["one", "two"])
     assert {device for _, device in found} <= {"one", "two"}
-    processes = run_all([0] * 4, jobs_module.process, executor="processes", per_device=2)
+    processes = run_all([0] * 4, cluster_jobs.leader, executor="processes", per_device=2)
     assert all(leads for _, leads in processes)
     assert os.getpid() not in {pid for pid, _ in processes}
     assert not any(alive(pid) for pid, _ in processes)
 
 
 @pytest.mark.parametrize("device", ["cpu", "mps"])
-def test_after_an_error_a_device_gets_a_fresh_process(jobs_module: Any, device: str) -> None:
+def test_after_an_error_a_device_gets_a_fresh_process(device: str) -> None:
     """An error of a GPU stays with the process; every later job would fail in turn."""
     with pytest.raises(JobsFailed) as caught:
-        run_all(["pid", "raise", "pid", "pid"], jobs_module.pid_or_raise, executor="processes", devices=(device,))
+        run_all(["pid", "raise", "pid", "pid"], cluster_jobs.pid_or_raise, executor="processes", devices=(device,))
     before, _, after, last = caught.value.results
     assert (before == after) == (device == "cpu")
     assert after == last
 
 
-def test_workers_that_stay_read_edited_settings(jobs_module: Any, tmp_path: Path) -> None:
+def test_workers_that_stay_read_edited_settings(tmp_path: Path) -> None:
     root = build(tmp_path / "project")
     with staying():
-        [first] = run_all([str(root)], jobs_module.epochs, executor="processes", devices=["cpu"])
-        params = yaml.safe_load((root / "params.yaml").read_text())
-        params["training"]["epochs"] = first[1] + 1
-        (root / "params.yaml").write_text(yaml.safe_dump(params))
-        [second] = run_all([str(root)], jobs_module.epochs, executor="processes", devices=["cpu"])
+        [first] = run_all([str(root)], cluster_jobs.epochs, executor="processes", devices=["cpu"])
+        change(root, training={"epochs": first[1] + 1})
+        [second] = run_all([str(root)], cluster_jobs.epochs, executor="processes", devices=["cpu"])
     assert second == [first[0], first[1] + 1]
 
 
@@ -148,43 +111,12 @@ def test_faults_of_the_machine_are_told_from_defects_and_results() -> None:
     assert [is_machine_fault(error) for error in other] == [False] * 3
 
 
-def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path) -> None:
-    program = (
-        "import sys, executor_jobs_for_tests as jobs\n"
-        "from regft_core.grid.executors import run_all\n"
-        "if __name__ == '__main__':\n"
-        "    run_all(sys.argv[1:], jobs.forever, executor='processes', per_device=2)\n"
-    )
-    (tmp_path / "main.py").write_text(program)
-    notes = [tmp_path / "pids-0", tmp_path / "pids-1"]
-    parent = subprocess.Popen(
-        [sys.executable, str(tmp_path / "main.py"), *map(str, notes)],
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        # A shell starts background jobs with SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    grandchildren: list[int] = []
-    try:
-        assert eventually(lambda: all(note.exists() and len(note.read_text().split()) == 2 for note in notes))
-        workers, grandchildren = ([int(note.read_text().split()[i]) for note in notes] for i in (0, 1))
-        assert all(alive(pid) for pid in workers + grandchildren)
-        parent.kill()
-        assert parent.wait(30) == -signal.SIGKILL
-        assert eventually(lambda: not any(alive(pid) for pid in workers))
-    finally:
-        for pid in [parent.pid, *grandchildren]:
-            if alive(pid):
-                os.kill(pid, signal.SIGKILL)
-        parent.wait()
-
-
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(jobs_module: Any, executor: Any) -> None:
+def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(executor: Any) -> None:
     order: list[int] = []
     run_all(
         [1, 2, 3, 4, 5, 6],
-        jobs_module.square,
+        cluster_jobs.square,
         executor=executor,
         after=[[3], [0, 4], [], [], [], []],
         costs=[1.0, 1.0, 2.5, 1.0, 9.0, 4.0],
@@ -208,9 +140,9 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_jobs_in_a_circle_are_refused(jobs_module: Any) -> None:
+def test_jobs_in_a_circle_are_refused() -> None:
     with pytest.raises(ValueError, match="cycle"):
-        run_all([1, 2], jobs_module.square, after=[[1], [0]])
+        run_all([1, 2], cluster_jobs.square, after=[[1], [0]])
 
 
 def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,9 @@ import pytest
 import yaml
 
 from regft_core import shipped
-from regft_core.errors import ConfigError
 from regft_core.fit.new_project import make_project
 from regft_core.fit.own_rows import Asked
 from regft_core.runs.opened_project import open_project
-from tests.errors import raises_code
 from tests.promises.kit import regft
 from tests.small_project import REPOSITORY, review, write_csv
 from tests.tiny import tiny_model_dir
@@ -61,15 +59,6 @@ def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
     project = open_project(folder)
     assert list(project.params.grid.seeds) == list(range(10))
     assert list(project.params.grid.sizes) == ["full"]
-
-
-def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "used"
-    folder.mkdir()
-    (folder / "thesis.tex").write_text("years")
-    with raises_code(ConfigError, "folder-in-use", "thesis.tex"):
-        make_project(folder, None)
-    assert files(folder) == ["thesis.tex"]
 
 
 def test_one_that_was_killed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from regft_core.errors import RegftError
 from stages import cli
-from tests.small_project import REPOSITORY, build, python, stage
+from tests.small_project import REPOSITORY, build, stage
 
 
 @pytest.mark.parametrize("name", [name for name in cli.commands() if not name.startswith("test-")])  # a test for pytest
@@ -36,37 +36,6 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 def test_every_command_is_in_a_group_of_the_first_page() -> None:
     assert sorted(cli.commands()) == sorted(cli.declared())
     assert max(map(len, cli.usage().splitlines())) <= 80
-
-
-def test_fit_shows_the_columns_of_a_file_where_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("review,verdict\nfine,good\n")
-    done = stage(tmp_path, "fit", "rows.csv", "--text", "review")
-    assert done.returncode == 2
-    assert "[column-unnamed]" in done.stderr
-    assert "'review', 'verdict'" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("search", ("--only", "vanilla/review"), "did you mean 'reviews'?"),
-        (
-            "finetune",
-            ("--only", "pool/reviews"),
-            "method 'pool' is not listed [not-listed]\n    -> did you mean 'pooled'?",
-        ),
-        ("evaluate", ("--only", "vanila/reviews"), "did you mean 'vanilla'?"),
-        ("evaluate", ("--only", "vanilla"), "task '' is not listed"),
-    ],
-)
-def test_an_unknown_name_is_answered_with_the_nearest(
-    trained: Path, name: str, arguments: tuple[str, ...], message: str
-) -> None:
-    done = stage(trained, name, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (trained / "work" / "search" / "vanilla" / "review").exists()
 
 
 # ---------------------------------------------------------------------------------- the command itself
@@ -91,20 +60,6 @@ def test_every_exit_code_is_on_the_first_page_and_documented() -> None:
     wanted = {str(code) for code in codes(RegftError)}
     assert wanted <= set(cli.CODES.split())
     assert wanted <= set(re.findall(r"^\| (\d+) \|", (REPOSITORY / "docs/running.md").read_text(), re.MULTILINE))
-
-
-def test_an_unknown_command_gets_the_nearest(tmp_path: Path) -> None:
-    done = python(tmp_path, "-m", "regft_core", "exprot")
-    assert done.returncode == 2
-    assert done.stderr == "regft: unknown command 'exprot' [unknown-command]\n    -> did you mean 'export'?\n"
-
-
-def test_a_command_ends_with_the_code_of_its_file(tmp_path: Path) -> None:
-    run = stage(tmp_path, "run")
-    assert run.returncode == 2
-    assert run.stderr.count("[no-project]") == 3
-    assert "regft init" in run.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_scripts_get_json(tmp_path: Path) -> None:

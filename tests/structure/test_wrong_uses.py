@@ -1,4 +1,4 @@
-"""Each wrong use of the command gives one error, with its code and what to do next, and changes no file."""
+"""Each wrong use of the command gives its error, with code and what to do next, and changes no file."""
 
 from __future__ import annotations
 
@@ -43,39 +43,49 @@ def no_dvc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(root / ".dvc")
 
 
+def no_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "new").mkdir()
+    monkeypatch.chdir(root / "new")
+
+
 def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pass
 
 
 @pytest.mark.parametrize(
-    ("wrong", "command", "exit_code", "code", "hint"),
+    ("wrong", "command", "codes", "hint"),
     [
-        (no_git, ("run",), 2, "git-missing", "install git"),
-        (no_dvc, ("run",), 2, "no-project", "dvc init"),
-        (no_params, ("check",), 2, "no-project", "regft init"),
-        (no_params, ("controls",), 2, "no-project", "regft init"),
-        (as_it_is, ("init", "."), 2, "folder-in-use", "folder"),
-        (as_it_is, ("methods", "lorra"), 2, "unknown-method", "'lora'"),
-        (as_it_is, ("new", "method", "@x"), 2, "name-not-possible", "lower case"),
+        (no_git, "run", ["git-missing"], "install git"),
+        (no_dvc, "run", ["no-project"], "dvc init"),
+        (no_project, "run", ["no-project"] * 3, "regft init"),  # params.yaml, dvc.yaml and DVC's folder
+        (no_params, "check", ["no-project"], "regft init"),
+        (no_params, "controls", ["no-project"], "regft init"),
+        (as_it_is, "init .", ["folder-in-use"], "folder"),
+        (as_it_is, "methods lorra", ["unknown-method"], "'lora'"),
+        (as_it_is, "new method @x", ["name-not-possible"], "lower case"),
+        (as_it_is, "exprot", ["unknown-command"], "'export'"),
+        (as_it_is, "search --only vanilla/exampel", ["not-listed"], "'example'"),
+        (as_it_is, "finetune --only vanila/example", ["not-listed"], "'vanilla'"),
+        (as_it_is, "evaluate --only vanilla", ["not-listed"], "example"),
+        (as_it_is, "fit out.csv --text review", ["column-unnamed"], "'earlier predictions'"),
     ],
 )
-def test_it_gives_one_error_and_loses_nothing(
+def test_it_gives_its_error_and_changes_nothing(
     project: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     wrong: Callable[[Path, pytest.MonkeyPatch], None],
-    command: tuple[str, ...],
-    exit_code: int,
-    code: str,
+    command: str,
+    codes: list[str],
     hint: str,
 ) -> None:
     wrong(project, monkeypatch)
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     with pytest.raises(SystemExit) as stopped:
-        cli.main(command)
+        sys.exit(cli.main(command.split()))
     said = capsys.readouterr()
-    assert stopped.value.code == exit_code, said.err
-    assert re.findall(r"\[([a-z0-9-]+)\]$", said.err, re.MULTILINE) == [code]
+    assert stopped.value.code == 2, said.err
+    assert re.findall(r"\[([a-z0-9-]+)\]$", said.err, re.MULTILINE) == codes
     assert hint in said.err.split("->", 1)[1]
     assert "Traceback" not in said.err
-    assert {path: path.read_bytes() for path in before if path.is_file()} == before
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before

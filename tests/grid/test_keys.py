@@ -103,14 +103,8 @@ EDITS = {
         lambda root: edit(root / SENTENCES, "metrics:\n- accuracy", "metrics:\n- matthews\n- accuracy"),
         of("evaluate"),
     ),
-    "the metric that ranks": (
-        lambda root: other_primary(root),
-        of("evaluate"),
-    ),
-    "the encoder of a task": (
-        lambda root: other_encoder(root),
-        of(*TRAINED),
-    ),
+    "the metric that ranks": (other_primary, of("evaluate")),
+    "the encoder of a task": (other_encoder, of(*TRAINED)),
     "the task's training rows": (
         lambda root: edit(root / SENTENCES, "agreement: 0.9", "agreement: 0.8"),
         of(*TRAINED),

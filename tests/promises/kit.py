@@ -6,6 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import re
+import shutil
 import subprocess
 import traceback
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from typing import Any
 import yaml
 
 from regft_core.api import Project
+from regft_core.settings.yaml_paths import METHODS, ships
+from tests.small_project import REPOSITORY, TASK, build, review, stage, write_csv
 from tests.small_project import python as process
-from tests.small_project import stage
+from tests.tiny import tiny_model_dir
 
 #: Forked children share what is imported; a new Python takes seconds to import torch.
 FORK = multiprocessing.get_context("fork")
@@ -131,7 +134,8 @@ def change(root: Path, **changes: Any) -> None:
     """Change values of ``params.yaml``: sections are merged, lists replaced."""
     params = yaml.safe_load((root / "params.yaml").read_text())
     for key, value in changes.items():
-        params[key] = {**params.get(key, {}), **value} if isinstance(value, dict) else value
+        before = params.get(key)
+        params[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
     (root / "params.yaml").write_text(yaml.dump(params, sort_keys=False))
 
 
@@ -143,9 +147,11 @@ def change_task(root: Path, name: str, **changes: Any) -> None:
 
 def write_method(root: Path, name: str, **content: Any) -> None:
     """Write a method's YAML and list it in ``params.yaml``."""
-    (root / "pipelines" / "methods" / f"{name}.yaml").write_text(yaml.dump({"description": "a test", **content}))
+    own = {"override": True} if ships(METHODS, name) else {}
+    text = yaml.dump({**own, "description": "a test", **content}, sort_keys=False)
+    (root / "pipelines" / "methods" / f"{name}.yaml").write_text(text)
     methods = yaml.safe_load((root / "params.yaml").read_text())["methods"]
-    change(root, methods=[*methods, *([] if name in methods else [name])])
+    change(root, methods=list(dict.fromkeys([*methods, name])))
 
 
 def with_own_method(root: Path, *, data_file: bool = False) -> Path:
@@ -160,6 +166,38 @@ def with_own_method(root: Path, *, data_file: bool = False) -> Path:
         (root / "methods" / "stretched.txt").write_text("1.0")
     write_method(root, "stretched", regularisers={"stretched": {"by": 1.5}}, training={})
     return root / "trained"
+
+
+#: Three folds, twice, in which the rows of a shop stay together.
+FOLDED: dict[str, Any] = {
+    **TASK,
+    "splits": {"train": "rows.csv", "dev": {"folds": 3, "repeats": 2}},
+    "columns": {**TASK["columns"], "group": "shop"},
+    "ood": {},
+}
+
+
+def folded(root: Path, methods: list[str], task: dict[str, Any] = FOLDED, **changes: Any) -> Path:
+    """A project with a folded task of 48 rows of unlike lengths, four of each shop."""
+    grid = {"sizes": ["full"], "seeds": list(range(6))}
+    sections = {"tasks": {}, "grid": grid, "report": {"reference": methods[0]}, **changes}
+    sections["tasks"] = {"reviews": task, **sections["tasks"]}
+    build(root, methods=methods, **sections)
+    rows = [(f"{review(n, 3 + n % 5)} {n}", ("bad", "good")[n % 2], f"shop {n // 4}") for n in range(48)]
+    write_csv(root / "data" / "rows.csv", [("review", "verdict", "shop"), *rows])
+    return root
+
+
+def fit_folder(root: Path, preset: str) -> Path:
+    """A folder with a tiny encoder, in which ``regft fit`` takes its methods from a preset of few and short ones."""
+    root.mkdir(exist_ok=True)
+    for name in ("dvc.yaml", ".dvcignore"):
+        shutil.copy(REPOSITORY / name, root / name)
+    shutil.copytree(REPOSITORY / "pipelines", root / "pipelines")
+    (root / "pipelines" / "own_data.yaml").write_text(preset)
+    (root / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
+    shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "tiny")
+    return root
 
 
 def messages(text: str) -> str:

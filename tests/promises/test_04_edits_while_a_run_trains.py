@@ -143,7 +143,6 @@ def stored(root: Path, method: str, kind: str = "", moment: str = "commit") -> t
     store, bits = project_store(open_project(root)), dict[str, Any]()
     for key in list(store.keys()):
         run = store.get(key)
-        assert run is not None
         files = {name: hashlib.sha256(run.read_bytes(name)).hexdigest() for name in run.files}
         found = {name: run.result.get(name) for name in ("status", "scalars")}
         bits[key] = found | files | {name: run.tensors_sha256(name) for name in run.tensor_names}

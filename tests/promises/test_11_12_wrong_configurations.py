@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from regft_core.api import Project
 from regft_core.errors import ConfigError, Problem
 from tests.promises.kit import edit, regft
-from tests.small_project import build, write_csv
+from tests.small_project import build
 
 PARAMS = """\
 model: {name: models/tiny, max_length: 32}
@@ -166,10 +165,3 @@ def test_all_mistakes_come_at_once_and_the_command_ends_with_2(project: Path) ->
     assert all(f"{file}:{line}" in done.stderr for file, line in expected)
     files(project)
     assert regft(project, "check").returncode == 0
-
-
-def test_what_is_right_is_not_refused(project: Path) -> None:
-    files(project)
-    write_csv(project / "data" / "more.csv", [("review", "verdict"), ("good film", "good"), ("bad film", "bad")] * 9)
-    (project / SETTINGS).write_text(yaml.dump({**yaml.safe_load(PARAMS), "ood": "none"}))
-    Project.open(project)

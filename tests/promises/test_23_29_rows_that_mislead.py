@@ -7,12 +7,12 @@ import csv
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.promises.kit import change_task, done, messages, run_cells
-from tests.small_project import TASK, build, review, stage, write_csv
+from tests.promises.kit import done, messages, run_cells
+from tests.promises.kit import folded as make_folded
+from tests.small_project import build, review, stage, write_csv
 
 HEAD = ("review", "verdict")
 NAMES = ("bad", "good")
@@ -57,19 +57,7 @@ def test_permuted_labels_of_another_set_are_warned_of(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = build(
-        tmp_path_factory.mktemp("folds") / "project",
-        methods=["vanilla", "tfidf_logistic"],
-        grid={"sizes": ["full"], "seeds": [0, 1, 2, 3, 4, 5]},
-    )
-    changes: dict[str, Any] = {
-        "splits": {"train": "rows.csv", "dev": {"folds": 3, "repeats": 2}},
-        "columns": {**TASK["columns"], "group": "shop"},
-        "ood": {},
-    }
-    change_task(root, "reviews", **changes)
-    rows = [(f"{review(n)} {n}", NAMES[n % 2], f"shop {n // 4}") for n in range(48)]
-    write_csv(root / "data" / "rows.csv", [(*HEAD, "shop"), *rows])
+    root = make_folded(tmp_path_factory.mktemp("folds") / "project", ["vanilla", "tfidf_logistic"])
     run_cells(root, ("vanilla", "reviews"), ("tfidf_logistic", "reviews"))
     return root
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.promises.kit import change, change_task, done, python, regft, with_own_method
+from tests.promises.kit import change, change_task, done, python, regft, with_own_method, write_method
 from tests.small_project import REPOSITORY, TASK, build, review, stage, write_csv
 
 METRIC = """
@@ -44,24 +45,6 @@ def tags(number: int) -> str:
     """The words of a text that are labels."""
     words = review(number).split()
     return "|".join(word for word in ("bad", "good", "film") if word in words)
-
-
-def test_a_broken_one_is_named_with_its_line(tmp_path: Path) -> None:
-    root = build(tmp_path / "project", tasks={"reviews": TASK}, grid={"tasks": ["reviews"], "seeds": [0]})
-    for folder, name, text, code in (
-        ("metrics", "hits", "import nothing_here\n", "cannot-import"),
-        ("executors", "in_turn", "import nothing_here\n", "cannot-import"),
-        ("executors", "in_turn", "run = 3\n", "bad-executor"),
-    ):
-        (root / folder).mkdir(exist_ok=True)
-        (root / folder / f"{name}.py").write_text(text)
-        changed = {"execution": {"executor": name}} if folder == "executors" else {}
-        change(root, **changed)
-        change_task(root, "reviews", metrics=["accuracy", *(["hits"] if folder == "metrics" else [])])
-        refused = regft(root, "check")
-        assert refused.returncode == 2
-        assert f"[{code}]" in refused.stderr
-        assert f"{folder}/{name}.py{':1' if code == 'cannot-import' else ''}: " in refused.stderr
 
 
 def test_a_kind_that_no_training_works_with_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -129,21 +112,37 @@ def stage_with(root: Path, name: str, trained: Path) -> str:
     return process.stderr + process.stdout if process.returncode else ""
 
 
-@pytest.mark.parametrize("folder", ["methods", "kinds", "evaluations"])
-def test_a_broken_file_is_an_error_with_its_line_only_where_it_is_used(tmp_path: Path, folder: str) -> None:
+#: Folder -> the section of ``params.yaml``, or the key of a task, that uses its file ``broken``.
+USES: dict[str, dict[str, Any]] = {
+    "methods": {},
+    "kinds": {"kind": "broken"},
+    "metrics": {"metrics": ["accuracy", "broken"]},
+    "evaluations": {"evaluations": {"broken": {}}},
+    "executors": {"execution": {"executor": "broken"}},
+}
+RAISES = "x = 1\nraise ValueError('no')\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "code"),
+    [*((folder, RAISES, "cannot-import") for folder in USES), ("executors", "run = 3\n", "bad-executor")],
+)
+def test_a_broken_file_is_an_error_with_its_line_only_where_it_is_used(
+    tmp_path: Path, folder: str, text: str, code: str
+) -> None:
     root = build(tmp_path / "project")
     (root / folder).mkdir()
-    (root / folder / "broken.py").write_text("x = 1\nraise ValueError('no')\n")
+    (root / folder / "broken.py").write_text(text)
     assert regft(root, "check").returncode == 0
     if folder == "methods":
-        (root / "pipelines" / "methods" / "uses.yaml").write_text("regularisers: {broken: {}}\ntraining: {}\n")
-        change(root, methods=["vanilla", "uses"])
-    elif folder == "kinds":
-        change_task(root, "reviews", kind="broken")
+        write_method(root, "uses", regularisers={"broken": {}})
+    elif folder in ("kinds", "metrics"):
+        change_task(root, "reviews", **USES[folder])
     else:
-        change(root, evaluations={"broken": {}})
+        change(root, **USES[folder])
     process = regft(root, "check")
     shutil.rmtree(root)
-    assert process.returncode != 0
-    assert f"{folder}/broken.py:2" in process.stderr, process.stderr
+    assert process.returncode == 2
+    assert f"{folder}/broken.py{':2' * (text == RAISES)}: " in process.stderr
+    assert f"[{code}]" in process.stderr
     assert "Traceback" not in process.stderr

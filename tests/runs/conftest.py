@@ -18,53 +18,47 @@ from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepared_task
 from regft_core.grid.measured_lengths import lengths_file, measure_task
 from regft_core.grid.missing_files import tasks_to_prepare
+from regft_core.report import Report, project_inputs, write_report
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
+from regft_core.settings.grid import cells
 from regft_core.settings.yaml_paths import METHODS, ships
-from tests.promises.kit import change, edit
-from tests.tiny import tiny_model_dir
+from tests import small_project
+from tests.promises.kit import change, edit, write_method
+from tests.small_project import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+__all__ = ["REPOSITORY", "write_method"]
+
 TASK, SIZE = "cue_sentence", "24"
-PARAMS: dict[str, Any] = {
-    "model": {"name": "models/tiny", "max_length": 32},
-    "grid": {"tasks": [TASK], "sizes": [24], "seeds": [0, 1]},
-    "methods": ["vanilla", "hype_n", "weight_mixup"],
-    "subsample": {"stratified": False},
-    "report": {"reference": "vanilla"},
-    "training": {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3},
-    "execution": {"executor": "serial", "checkpoint_seconds": 0, "device": "cpu"},
-}
 ROWS = {"train": 60, "dev": 40, "no_cue": 40, "reversed": 40}
 
 
-def build(root: Path, params: dict[str, Any] | None = None) -> Path:
-    """Write a project at ``root`` and everything up to its subsamples."""
-    root.mkdir(parents=True, exist_ok=True)
-    for name in ("dvc.yaml", "pipelines", "data"):
-        source = REPOSITORY / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / name)
-    for name in ("cue_sentence", "cue_pair", "cue_regression"):
-        shrink_task(root, name)
-    (root / "params.yaml").write_text(yaml.dump(params or PARAMS))
-    shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "models" / "tiny")
-    shutil.rmtree(root / "scratch")
-    refresh(root)
-    return root
-
-
-def shrink_task(root: Path, name: str) -> None:
-    """Give the built-in task ``name`` few rows."""
-    task = root / "pipelines" / "tasks" / f"{name}.yaml"
-    declared = yaml.safe_load(task.read_text())
+def shrunk(name: str) -> dict[str, Any]:
+    """A built-in task with few rows."""
+    declared = yaml.safe_load((REPOSITORY / "pipelines" / "tasks" / f"{name}.yaml").read_text())
     for source in (declared["source"], *(ood["source"] for ood in declared["ood"].values())):
         splits = source["options"].get("rows", ROWS)
         source["options"] = {**source["options"], "rows": {split: ROWS.get(split, 40) for split in splits}}
-    task.write_text(yaml.dump({"override": True, **declared}))
+    return {"override": True, **declared}
+
+
+def build(root: Path) -> Path:
+    """Write a project at ``root`` and everything up to its subsamples."""
+    small_project.build(
+        root,
+        tasks={name: shrunk(name) for name in ("cue_sentence", "cue_pair", "cue_regression")},
+        grid={"tasks": [TASK], "sizes": [24]},
+        methods=["vanilla", "hype_n", "weight_mixup"],
+        subsample={"stratified": False},
+        training={"epochs": 2},
+        execution={"checkpoint_seconds": 0},
+    )
+    refresh(root)
+    return root
 
 
 def refresh(root: Path) -> None:
@@ -75,16 +69,6 @@ def refresh(root: Path) -> None:
     for task in (grid := project.params.grid).tasks:
         write_subsamples(root, task, grid.sizes, grid.seeds, project.params.subsample.stratified)
         write_json(lengths_file(root, task), measure_task(project, task))
-
-
-def write_method(root: Path, name: str, **content: Any) -> None:
-    """Write ``pipelines/methods/<name>.yaml`` and list it."""
-    path = root / "pipelines" / "methods" / f"{name}.yaml"
-    own = {"override": True} if ships(METHODS, name) else {}
-    path.write_text(yaml.dump({**own, "description": "a test", **content}, sort_keys=False))
-    listed = yaml.safe_load((root / "params.yaml").read_text())["methods"]
-    if name not in listed:
-        change(root, methods=[*listed, name])
 
 
 def edit_method(root: Path, name: str, old: str, new: str) -> None:
@@ -110,6 +94,12 @@ def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
         files = sorted((root / "work" / stage / method / TASK).glob(f"*/{name}.json"))
         found[stage] = [record for file in files for record in read_json(file)["runs"]]
     return found
+
+
+def reported(root: Path) -> Report:
+    """The report of the whole grid."""
+    project = open_project(root)
+    return write_report(project_inputs(project, cells(project), {}))
 
 
 def train(root: Path, method: str, seed: int = 0) -> dict[str, Any]:

@@ -9,11 +9,9 @@ from typing import Any
 from regft_core.evaluate.analyses import enabled
 from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.compute import compute_only
-from regft_core.report import Inputs, write_report
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import cells
-from tests.runs.conftest import TASK, change, edit, edit_method, refresh, runs
-from tests.runs.test_evaluations import GRID, found, judge, switch_on, train
+from tests.runs.conftest import TASK, change, edit, edit_method, refresh, reported, runs
+from tests.runs.test_evaluations import GRID, found, judge, train
 
 ALL: dict[str, dict[str, Any]] = {
     "confidence": {"rows": 10},
@@ -65,9 +63,7 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     # The pretrained model is everybody's.
     assert len({own["layer_probes"]["run"]["cue_pair.last_pretrained"] for own in list(numbers.values())[:-1]}) == 1
     # All of it is shown.
-    loaded = open_project(project)
-    params = loaded.params
-    report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
+    report = reported(project)
     assert [section.name for section in report.evaluations] == sorted(ALL)
     for name in ("robustness", "deletion", "views", "token_similarity", "layer_probes", "sensitivity"):
         assert f'aria-label="{name}: ' in report.html
@@ -129,7 +125,7 @@ def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Pa
         change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_tasks"])
         train(project, "vanilla")
         for name, said in (("tasks", 'TASKS = "tasks"'), ("method", 'METHOD = "of"')):
-            switch_on(project, [f"asks_{name}"])
+            change(project, evaluations=[f"asks_{name}"])
             assert compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None) == {}
             [finding] = (project / "work" / "evaluate" / "vanilla").rglob(f"asks_{name}.json")
             assert said.replace('"', '\\"') in finding.read_text()

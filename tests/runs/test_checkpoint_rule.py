@@ -24,6 +24,10 @@ def key(root: Path, method: str = "vanilla", phase: str = "finetune") -> str:
     return Context(job(root, method)).key(phase)
 
 
+def weights(root: Path, record: dict[str, Any]) -> str:
+    return stored(root, record["key"]).tensors_sha256("weights")
+
+
 def test_the_best_epoch_on_rows_set_aside(project: Path) -> None:
     change(project, training=SPLIT)
     context = Context(job(project, "vanilla"))
@@ -36,6 +40,15 @@ def test_the_best_epoch_on_rows_set_aside(project: Path) -> None:
     assert record["checkpoint"]["step"] == next(step for step, score in scores if score == best)
     assert record["degraded"] == ["the weights are those of the best epoch on 25% of the training rows, set aside"]
     assert stored(project, record["key"]).identity["epochs_scored"]["primary"] == "accuracy"
+    assert {row[1] for row in record["epoch_scores"]["scores"]} == {"held_out"}
+    # Scores of every epoch on the dev set are recorded beside them, and choose nothing.
+    change(project, training={"epoch_scores": True})
+    both = train(project, "vanilla")
+    assert weights(project, both) == weights(project, record)
+    assert both["checkpoint"] == record["checkpoint"]
+    rows = both["epoch_scores"]["scores"]
+    assert [row[1] for row in rows] == ["held_out"] * 3 + ["dev"] * 3
+    assert [row[4] for row in rows[:3]] == [score for _, score in scores]
 
 
 def test_the_dev_set_is_marked(project: Path) -> None:
@@ -81,10 +94,6 @@ ON = {"epochs": 3, "epoch_scores": True}
 OFF = {"epochs": 3, "epoch_scores": False}
 
 
-def weights(root: Path, record: dict[str, Any]) -> str:
-    return stored(root, record["key"]).tensors_sha256("weights")
-
-
 @pytest.mark.parametrize("method", ["vanilla", "weight_mixup"])
 def test_the_weights_are_those_without_it(project: Path, method: str) -> None:
     """Weight views are in place while an epoch is scored."""
@@ -111,26 +120,9 @@ def test_scores_follow_the_epochs(project: Path) -> None:
     change(project, training={"epochs": 1})
     one = train(project, "vanilla")["epoch_scores"]["scores"]
     assert one == three[:1]
-
-
-def test_the_end_of_a_cut_epoch_is_scored(project: Path) -> None:
-    change(project, training={**ON, "max_steps": 4})
+    change(project, training={**ON, "max_steps": 4})  # an epoch that is cut off
     found = train(project, "vanilla")["epoch_scores"]["scores"]
     assert [row[2:4] for row in found] == [[3, 1.0], [4, pytest.approx(4 / 3)]]
-
-
-def test_beside_a_rule_on_rows_set_aside_both_are_recorded(project: Path) -> None:
-    rule = {"checkpoint": "best_on_split", "checkpoint_share": 0.25}
-    change(project, training={**OFF, **rule})
-    plain = train(project, "vanilla")
-    assert {row[1] for row in plain["epoch_scores"]["scores"]} == {"held_out"}
-    change(project, training=ON)
-    both = train(project, "vanilla")
-    assert weights(project, both) == weights(project, plain)
-    assert both["checkpoint"] == plain["checkpoint"]
-    rows = both["epoch_scores"]["scores"]
-    assert [row[1] for row in rows] == ["held_out"] * 3 + ["dev"] * 3
-    assert [row[4] for row in rows[:3]] == [score for _, score in both["checkpoint"]["scores"]]
 
 
 def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Path) -> None:

@@ -212,16 +212,11 @@ def test_a_package_that_was_installed_after_it_was_met_is_refused(toy: Path, mon
         load(SCOPE)
 
 
-def touch(path: Path) -> None:
-    path.write_text(path.read_text().replace("10", "11").replace("1", "2"))
-
-
-@pytest.mark.parametrize("file", ["toy/base.py", "toy/run.json"])
-def test_an_edit_after_an_early_import_is_refused(toy: Path, file: str) -> None:
+@pytest.mark.parametrize(("file", "old", "new"), [("toy/base.py", "10", "11"), ("toy/run.json", "1", "2")])
+def test_an_edit_after_an_early_import_is_refused(toy: Path, file: str, old: str, new: str) -> None:
     """The file says 11, but the process has loaded 10: its hash would be that of 11."""
     importlib.import_module("toy.base")
-    time.sleep(0.03)
-    touch(toy / file)
+    later(toy, file, old, new)
     with raises_code(InputChanged, "code-edited", "changed after this process had begun"):
         load(SCOPE)
 

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
 from regft_core.grid.compute import compute_only
-from regft_core.report import Inputs, write_report
 from regft_core.runs import evaluate as evaluating
 from regft_core.runs import training_run
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import cells
 from tests.errors import raises_code
-from tests.runs.conftest import SIZE, TASK, change, edit, runs
+from tests.runs.conftest import SIZE, TASK, change, edit, reported, runs
 
 TOY = '''\
 """How long the texts are that a run gets right."""
@@ -58,12 +55,6 @@ def toy(tmp_path: Path) -> Iterator[Path]:
         yield folder / "toy.py"
 
 
-def switch_on(root: Path, evaluations: Any) -> None:
-    """Replace the section ``evaluations``."""
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    (root / "params.yaml").write_text(yaml.dump({**params, "evaluations": evaluations}))
-
-
 def train(root: Path, method: str) -> None:
     """The stages search and finetune of a method."""
     assert compute_only(root, "finetune", [f"{method}/{TASK}"], lambda _: None) == {}
@@ -98,10 +89,10 @@ def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> Non
     change(project, methods=["vanilla"], grid=GRID, evaluations=["toy"])
     # Validated.
     assert open_project(project).params.evaluations == {"toy": {}}
-    switch_on(project, {"toy": {"factor": -1}})
+    change(project, evaluations={"toy": {"factor": -1}})
     with raises_code(ConfigError, "invalid-value", "params.yaml", "evaluations.toy.factor", "greater than 0"):
         open_project(project)
-    switch_on(project, {"toy": {"factor": 2.0}})
+    change(project, evaluations={"toy": {"factor": 2.0}})
     # Run, on every set, and written.
     train(project, "vanilla")
     judge(project, "vanilla")
@@ -114,9 +105,7 @@ def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> Non
     words = [len(json.loads(line)["text"].split()) for line in lines]
     assert content["runs"][0]["scalars"]["dev"]["words"] == pytest.approx(2 * sum(words) / len(words))
     # Reported.
-    loaded = open_project(project)
-    params = loaded.params
-    report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
+    report = reported(project)
     assert '<section id="evaluations">' in report.html
     assert "Words of what is right." in report.html
     assert "&lt;text&gt;" in report.html
@@ -141,7 +130,7 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     monkeypatch.setattr(evaluating, "_evaluate", never)
     monkeypatch.setattr("regft_core.runs.finished_model.FinishedModel.predict", never)
     monkeypatch.setattr("regft_core.evaluate.analyses.calibration.scores", never)
-    switch_on(project, ["calibration", "toy", "sensitivity"])
+    change(project, evaluations=["calibration", "toy", "sensitivity"])
     train(project, "vanilla")
     second = judge(project, "vanilla")
     assert found(second)["calibration"] == found(first)["calibration"]
@@ -152,7 +141,7 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     assert (project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json").read_text() == results
     # Nothing is found out twice either, and what is switched off is gone from the stage's files.
     edit(toy, "def run(run):", "def run(run):\n    raise AssertionError('made again')\n\n\ndef _unused(run):")
-    switch_on(project, ["calibration"])
+    change(project, evaluations=["calibration"])
     assert found(judge(project, "vanilla")) == {"calibration": found(second)["calibration"]}
     assert [path.stem for path in (project / "work/evaluate/vanilla" / TASK / SIZE / "evaluations").iterdir()] == [
         "calibration"
@@ -177,8 +166,6 @@ def test_an_evaluation_that_raises_costs_its_own_panel(
     assert (record["status"], fine["status"], failed["status"]) == ("ok", "ok", "failed")
     assert re.search(message, failed["error"])
     assert re.search(r"\(\w+\.py:\d+\)$", failed["error"])
-    loaded = open_project(project)
-    params = loaded.params
-    report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
+    report = reported(project)
     assert [text for text in report.warnings if "Evaluation toy on" in text]
     assert fine["scalars"]["dev"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -20,9 +19,8 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.opened_project import Job
 from regft_core.runs.run import run
+from tests.promises.kit import folded as make_folded
 from tests.runs.conftest import change, job, refresh, stored, write_method
-from tests.runs.test_folds import WORDS
-from tests.small_project import TASK, build
 
 NO_STEPS: dict[str, Any] = {"epochs": 0}
 #: Under another name of its phase than the probe, so that it fits by itself.
@@ -117,29 +115,9 @@ def test_nothing_is_kept_of_an_encoder_that_was_replaced_meanwhile(
     assert all(vector_memory().get(key) is None for key in keys)
 
 
-FOLDS: dict[str, Any] = {
-    **TASK,
-    "splits": {"train": "rows.csv", "dev": {"folds": 3, "repeats": 2}},
-    "columns": {"text": "review", "label": "verdict"},
-    "ood": {},
-}
-
-
 @pytest.fixture
 def folded(tmp_path: Path) -> Path:
-    """48 rows of own data of unlike lengths, in three folds and two repeats."""
-    grid = {"sizes": ["full"], "seeds": list(range(6))}
-    root = build(
-        tmp_path / "p",
-        tasks={"reviews": FOLDS},
-        methods=["linear_probe"],
-        grid=grid,
-        report={"reference": "linear_probe"},
-    )
-    draw = Random(0)
-    rows = [f"{draw.choice(['good', 'bad'])} {' '.join(draw.choices(WORDS, k=3 + row % 5))}" for row in range(48)]
-    lines = [f"{row} {number},{row.split()[0]}" for number, row in enumerate(rows)]
-    (root / "data" / "rows.csv").write_text("\n".join(["review,verdict", *lines]) + "\n")
+    root = make_folded(tmp_path / "p", ["linear_probe"])
     refresh(root)
     return root
 

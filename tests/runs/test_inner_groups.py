@@ -94,7 +94,6 @@ def test_a_trial_sees_no_row_of_a_group_that_judges_it(dataset: Path) -> None:
 @pytest.mark.parametrize("strata", [None, [row % 2 for row in range(60)]])
 def test_folds_of_a_fit_keep_groups_and_cover_the_rows(strata: list[int] | None) -> None:
     folds = folds_of(60, strata, GROUPS, 5, seed=1)
-    assert folds is not None
     assert sorted(row for _, left in folds for row in left.tolist()) == list(range(60))
     assert all(apart(train.tolist(), left.tolist()) for train, left in folds)
 

@@ -64,9 +64,12 @@ def test_the_majority_of_the_training_rows(project: Path) -> None:
     for row in rows(evaluated):
         assert row["scores"] == pytest.approx(expected, abs=1e-6)
     assert evaluated["collapsed"] is None  # a constant on purpose
-    run = Context(Job(str(project), "majority", "cue_sentence", "24", 0)).store.get(trained["key"])
-    assert run is not None
-    assert "weights" not in run.tensor_names  # no encoder is stored to answer the same whatever it reads
+    # No encoder is stored to answer the same whatever it reads.
+    assert "weights" not in stored(project, trained["key"]).tensor_names
+    # A number of steps in the shared protocol trains no phase without epochs.
+    change(project, training={"max_steps": 3})
+    assert not trains_encoder(Context(Job(str(project), "majority", "cue_sentence", "24", 0)))
+    assert ran(project, "majority")[0]["steps"] == 0
 
 
 def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_project: Any) -> None:
@@ -74,10 +77,7 @@ def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_proje
     trained, evaluated = ran(root, "zero_shot_similarity", "cue_regression")
     first = [row["scores"][0] for row in rows(evaluated)]
     assert 0 < min(first) <= max(first) <= 5 + 1e-5
-    store = Context(Job(str(root), "majority", "cue_regression", "24", 0)).store
-    run = store.get(trained["key"])
-    assert run is not None
-    assert set(run.tensor_names) == {"kept", "weights"}  # the range
+    assert set(stored(root, trained["key"]).tensor_names) == {"kept", "weights"}  # the range
     _, mean = ran(root, "majority", "cue_regression")
     train = read_jsonl(root / "work/subsamples/cue_regression/24/seed-0.jsonl")
     assert rows(mean)[0]["scores"][0] == pytest.approx(sum(row.label for row in train) / 24, abs=1e-5)
@@ -111,9 +111,3 @@ PROBE = {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}}
 def test_whether_the_encoder_is_trained(project: Path, content: dict[str, Any], expected: bool) -> None:
     write_method(project, "arm", **content)
     assert trains_encoder(Context(Job(str(project), "arm", "cue_sentence", "24", 0))) is expected
-
-
-def test_a_number_of_steps_in_the_shared_protocol_trains_no_phase_without_epochs(project: Path) -> None:
-    change(project, methods=["vanilla", "majority"], training={"max_steps": 3})
-    assert not trains_encoder(Context(Job(str(project), "majority", "cue_sentence", "24", 0)))
-    assert ran(project, "majority")[0]["steps"] == 0

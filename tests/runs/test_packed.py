@@ -24,7 +24,6 @@ def contents(store: RunStore) -> dict[str, dict[str, Any]]:
     found = {}
     for key in list(store.keys()):
         run = store.get(key)
-        assert run is not None
         files: dict[str, Any] = {name: run.read_bytes(name) for name in run.files}
         files |= {path.name: path.read_bytes() for path in run.path.glob("*.safetensors")}
         files["record"] = [run.result.get(name) for name in ("final_loss", "steps", "sets", "status")]

@@ -18,7 +18,6 @@ from tests.runs.conftest import (
     job,
     refresh,
     runs,
-    shrink_task,
     stored,
     train,
     weights_of,
@@ -186,7 +185,6 @@ def test_a_failed_phase_fails_the_run_and_ends_it(project: Path, caplog: Any) ->
 
 def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
     """The same labels by another name keep the head; values, or the same seed by a number, do not."""
-    shrink_task(project, "cue_sentence")
     same_rows = {"data": {"task": "cue_sentence", "size": 24}}
     write_method(project, "own", phases={"one": {}, "finetune": {}})
     write_method(project, "named", phases={"one": same_rows, "finetune": {}})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from regft_core.errors import InputChanged
 from regft_core.grid.executors import torch_threads
@@ -11,20 +10,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
-from tests.runs.conftest import (
-    change,
-    job,
-    runs,
-    stored,
-    train,
-)
-
-
-def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    return evaluate(Context(job(root, method, seed)), record)
-
-
-# ----------------------------------------------------------------------------------- pruning
+from tests.runs.conftest import change, job, runs, stored, train
 
 
 def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
@@ -38,28 +24,18 @@ def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
     assert train(project, "vanilla") == record
     assert trained == []  # its numbers are there
     assert not stored(project, record["key"]).has_weights
-    assert evaluated(project, "vanilla", record)["status"] == "ok"
-    assert trained == [("finetune", 0)]
-    assert stored(project, record["key"]).tensors_sha256() == before
-
-
-def test_weights_are_not_restored_from_another_configuration_than_they_had(project: Path) -> None:
-    """An export reads a run by its recorded key, which stands for what it was trained with then."""
-    record = train(project, "vanilla")
-    store = Context(job(project, "vanilla")).store
-    store.prune(budget_bytes=0)
+    # From no other configuration: an export reads a run by its recorded key, which stands for what it was trained with.
     change(project, training={"learning_rate": 2e-3})
-    before = set(runs(project))
+    known = set(runs(project))
     context = Context(job(project, "vanilla"))
     context.take({"finetune": record["key"]})
     with raises_code(InputChanged, "out-of-date"):
         evaluate(context, record)
-    assert set(runs(project)) == before
+    assert set(runs(project)) == known
     change(project, training={"learning_rate": 1e-3})
-    assert evaluated(project, "vanilla", record)["status"] == "ok"
-
-
-# -------------------------------------------------------------------------------- environment
+    assert evaluate(Context(job(project, "vanilla")), record)["status"] == "ok"
+    assert trained == [("finetune", 0)]
+    assert stored(project, record["key"]).tensors_sha256() == before
 
 
 def test_a_run_whose_phases_are_from_different_environments_says_so(project: Path) -> None:

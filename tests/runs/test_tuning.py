@@ -29,7 +29,7 @@ from regft_core.runs.trials import (
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.grid import Cell
-from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method
+from tests.runs.conftest import SIZE, TASK, change, job, refresh, stored, write_method
 
 TUNING: dict[str, Any] = {
     "split": 0.75,
@@ -44,9 +44,7 @@ def tuned(project: Path) -> Path:
 
 
 def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
-    found = context.store.get(context.key(phase))
-    assert found is not None
-    return found.load_tensors("weights")
+    return context.store.get(context.key(phase)).load_tensors("weights")
 
 
 def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
@@ -143,15 +141,12 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
 
 
 def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
-    record = try_values(
-        Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0), open_project(tuned)
-    )
+    trial = Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0)
+    record = try_values(trial, open_project(tuned))
     dev = tuned / "work" / "datasets" / TASK / "dev.jsonl"
     rows = read_jsonl(dev)
     write_jsonl(dev, rows[:5])
-    again = try_values(
-        Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0), open_project(tuned)
-    )
+    again = try_values(trial, open_project(tuned))
     assert (again["key"], again["score"]) == (record["key"], record["score"])
 
 
@@ -170,8 +165,6 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
 
 def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:
     change(tuned, tuning={**TUNING, "selection": "dev_as_published"}, grid={"seeds": [0, 1]}, methods=["vanilla"])
-    from tests.runs.conftest import refresh
-
     refresh(tuned)
     Project.open(tuned).run("vanilla", TASK)
     assert len(trained) == 4  # two trials for each of two seeds, and no run after them
@@ -196,7 +189,6 @@ def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list
     store = Context(job(tuned, "vanilla")).store
     shutil.rmtree(store.directory(found["trials"][0]["key"]))
     again = choice_of(job(tuned, "vanilla"), open_project(tuned))
-    assert again is not None
     assert trained == [("finetune", 0)]
     assert [trial["score"] for trial in again["trials"]] == [trial["score"] for trial in found["trials"]]
     assert again["values"] == found["values"]

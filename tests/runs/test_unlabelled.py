@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from regft_core.data.examples import UNLABELLED, read_jsonl
 from regft_core.disk.reading import read_json
@@ -17,6 +16,7 @@ from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
+from tests.promises.kit import change
 from tests.small_project import TASK, build, review, write_csv
 
 TEXTS = [f"film number {number} was a {word} one" for number, word in enumerate(["good", "bad", "old"] * 4)]
@@ -52,7 +52,6 @@ def test_a_step_reads_texts_beside_its_rows(root: Path) -> None:
     uda = context(root, "uda")
     inputs = phase_inputs(uda.phase("finetune"), None)
     assert len(inputs.encoded) == 16
-    assert inputs.unlabelled is not None
     assert len(inputs.unlabelled) == 32 + len(TEXTS)
     assert set(inputs.unlabelled.labels) == {0}
     record = finetune(uda, search(uda))
@@ -61,21 +60,16 @@ def test_a_step_reads_texts_beside_its_rows(root: Path) -> None:
     # A forward pass more over three times the rows, and a step over as many: two passes of the one, and three.
     assert record["cost"]["declared_ratio"] == pytest.approx((7 + 2 * 4) / 3)
     assert evaluate(context(root, "uda"), record)["status"] == "ok"
-
-
-def test_other_texts_are_another_run_of_those_that_read_them_alone(root: Path) -> None:
-    prepare(open_project(root))
+    # Other texts are another run of those that read them alone.
     before = [context(root, name).key("finetune") for name in ("vanilla", "uda")]
     write_csv(root / "data" / "more.csv", [("review",), *((text,) for text in TEXTS[1:])])
     prepare(open_project(root))
     after = [context(root, name).key("finetune") for name in ("vanilla", "uda")]
-    assert after[0] == before[0]
-    assert after[1] != before[1]
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
 def test_self_training_learns_labels_that_its_teacher_is_sure_of(root: Path) -> None:
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    (root / "params.yaml").write_text(yaml.dump(params | {"methods": ["vanilla", "self_training"]}))
+    change(root, methods=["vanilla", "self_training"])
     prepare(project := open_project(root))
     rows = {row.cell.method: row for row in plan_rows(project)}
     # The teacher, its answers to 44 texts, which are a third of an epoch, an epoch over these, and fine-tuning.

@@ -15,15 +15,7 @@ from regft_core.errors import DamagedRun, RegftError
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import RunStore
 from tests.errors import raises_code
-from tests.store.test_store import IDENTITY, KEY, flip_byte, tensors
-
-
-def ensure(store: RunStore, value: float = 1.0) -> StoredRun:
-    """Find or train the run, as the phases do."""
-    with store.open(KEY, IDENTITY) as run:
-        if run.finished is not None and run.finished.has_weights:
-            return run.finished
-        return run.commit({"score": 0}, {"weights": {"w": torch.full((6,), value)}}, {"curves.csv": "a,b\n"})
+from tests.store.test_store import IDENTITY, KEY, commit, flip_byte, tensors
 
 
 def damage(stored: StoredRun, harm: str) -> None:
@@ -46,24 +38,24 @@ def test_weights_are_read_although_the_run_was_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
 ) -> None:
     store = RunStore(tmp_path)
-    damage(ensure(store), harm)
+    damage(commit(store), harm)
     before = {p.name: p.read_bytes() for p in store.directory(KEY).iterdir()}
-    assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
+    assert torch.equal(store.read_intact(lambda: commit(store), StoredRun.load_tensors)["w"], torch.ones(6))
     aside = store.directory(KEY).with_name(f"{KEY}.damaged")
     assert {p.name: p.read_bytes() for p in aside.iterdir()} == before
     assert "is damaged" in caplog.text
     assert str(aside) in caplog.text
     assert "trained again" in caplog.text
     assert list(store.keys()) == [KEY]
-    damage(ensure(store), harm)
-    store.read_intact(lambda: ensure(store), StoredRun.load_tensors)
+    damage(commit(store), harm)
+    store.read_intact(lambda: commit(store), StoredRun.load_tensors)
     assert [p.name for p in aside.parent.glob("*.damaged*")] == [aside.name]  # the latest one
 
 
 def test_prune_removes_what_was_set_aside_first(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    flip_byte(ensure(store).path / "weights.safetensors")
-    stored = store.read_intact(lambda: ensure(store), lambda run: (run.load_tensors(), run)[1])
+    flip_byte(commit(store).path / "weights.safetensors")
+    stored = store.read_intact(lambda: commit(store), lambda run: (run.load_tensors(), run)[1])
     os.utime(stored.path, (1, 1))  # older than the damaged one, and still spared
     aside = stored.path.with_name(f"{KEY}.damaged")
     size = sum(p.stat().st_size for p in aside.iterdir())
@@ -81,7 +73,7 @@ def test_prune_removes_what_was_set_aside_first(tmp_path: Path) -> None:
 
 def test_a_run_that_another_process_has_mended_is_not_set_aside(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    stored = ensure(store)
+    stored = commit(store)
     weights = (stored.path / "weights.safetensors").read_bytes()
 
     def read(run: StoredRun) -> Any:
@@ -95,7 +87,7 @@ def test_a_run_that_another_process_has_mended_is_not_set_aside(tmp_path: Path) 
         return run.load_tensors()
 
     read_before: list[bool] = []
-    assert torch.equal(store.read_intact(lambda: ensure(store), read)["w"], torch.ones(6))
+    assert torch.equal(store.read_intact(lambda: commit(store), read)["w"], torch.ones(6))
     assert not stored.path.with_name(f"{KEY}.damaged").exists()
 
 
@@ -110,7 +102,6 @@ def test_checkpoints_of_another_environment_are_not_continued(tmp_path: Path, ca
         run.save_checkpoint(tensors(2), {"step": 2})
     with store.open(KEY, IDENTITY, environment=dict(reversed(made_in.items()))) as run:
         found = run.load_checkpoint()
-        assert found is not None
         assert found[1] == {"step": 2}
     with store.open(KEY, IDENTITY, environment={**made_in, "device": "cpu", "threads": 2}) as run:
         with caplog.at_level(logging.WARNING):
@@ -150,11 +141,11 @@ def test_the_guard_is_asked_last_and_its_refusal_stores_nothing(tmp_path: Path) 
 def test_weights_that_are_pruned_between_finding_and_reading_are_made_again(tmp_path: Path) -> None:
     """By another process or host, when nobody holds them by a pin."""
     store, other = RunStore(tmp_path), RunStore(tmp_path)
-    ensure(store)
+    commit(store)
     pruned: list[str] = []
 
     def ensured() -> StoredRun:
-        found = ensure(store)
+        found = commit(store)
         if not pruned:
             pruned.extend(other.prune(0).keys)
         return found

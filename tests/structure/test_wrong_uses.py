@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,13 +72,7 @@ def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_it_gives_its_error_and_changes_nothing(
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    wrong: Callable[[Path, pytest.MonkeyPatch], None],
-    command: str,
-    codes: list[str],
-    hint: str,
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, wrong: Any, command: str, codes: list[str], hint: str
 ) -> None:
     wrong(project, monkeypatch)
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}

@@ -24,7 +24,7 @@ from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import FINETUNE, Phase
-from regft_core.settings.cost import planned_cost, training_rows
+from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import described
@@ -142,7 +142,8 @@ class Planner:
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
         for phase in (context.phase(phase.name).settled for phase in phases):
-            cost = planned_cost(self.project, context.method, job.task, phase, rows, context.shared)
+            count = planned_rows(self.project, job.task, phase, rows)
+            cost = sized_cost(self.project, context.method, job.task, phase, count, context.shared)
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)
             shares |= {member_label(phase.name, number): member for number in numbers}

@@ -132,6 +132,8 @@ class Regulariser:
         self.setting = setting
         self.declares = self.declare(options)
         self.diagnostics = Diagnostics(self.name)
+        #: Marks for the result that only the prepared model shows (a head that had to be trained).
+        self.marks: list[str] = []
 
     # ------------------------------------------------------------------------ before the loop
 
@@ -178,10 +180,6 @@ class Regulariser:
         return None
 
     # ------------------------------------------------------------------------------- the step
-
-    def marks(self) -> list[str]:
-        """Marks for the result that only the prepared model shows (a head that had to be trained)."""
-        return []
 
     def change_batch(self, step: Step) -> Batch:
         """Another batch of the same examples instead of ``step.batch``, for all passes of the step.

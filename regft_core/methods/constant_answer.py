@@ -78,11 +78,10 @@ class ConstantAnswer(Regulariser):
             self._answer = best_odds(kind.indicators(np.asarray(labels), outputs))
         else:
             self._answer = best_constant(labels, outputs if kind.has_labels else None)
-
-    def marks(self) -> list[str]:
-        if self.setting.class_weights is None:
-            return []
-        return ["constant_answer: training.class_weights changes nothing here; the answer is that of the frequencies"]
+        if self.setting.class_weights is not None:
+            self.marks.append(
+                "constant_answer: training.class_weights changes nothing here; the answer is that of the frequencies"
+            )
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """``answer``: [classes], or [1]."""

@@ -79,7 +79,6 @@ class LabelThresholds(Regulariser):
         from regft_core.models.heads import last_linear
 
         self._head = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
-        self._notes: list[str] = []
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Learns nothing; remembers the rows that are set aside."""
@@ -93,7 +92,7 @@ class LabelThresholds(Regulariser):
         else:
             shifts = np.asarray([threshold(own, has) for own, has in zip(logits.T, present.T, strict=True)])
             if absent := int((~present.any(axis=0)).sum()):
-                self._notes = [
+                self.marks = [
                     f"label_thresholds: no row of those set aside has {absent} of {len(shifts)} labels; they keep 0.5"
                 ]
         bias = trainee.model.get_parameter(f"{self._head}.bias")
@@ -101,9 +100,6 @@ class LabelThresholds(Regulariser):
             bias.sub_(torch.from_numpy(shifts).to(bias))
         for k, shift in enumerate(shifts.tolist()):
             self.diagnostics.log(f"label_thresholds.{k}", 0, float(1 / (1 + np.exp(-shift))))
-
-    def marks(self) -> list[str]:
-        return list(self._notes)
 
     def _answers(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
         """Logits [n, K] and labels [n] of the rows that are set aside, as evaluation computes them."""

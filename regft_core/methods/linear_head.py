@@ -43,10 +43,10 @@ from regft_core.lazy import np, torch
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import nn
 
     from regft_core.kinds._decision import Decision
+
 
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
@@ -105,8 +105,6 @@ class LinearHead(Regulariser):
         from regft_core.models.heads import last_linear
 
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
-        self._notes: list[str] = []
-        self._left_out: npt.NDArray[np.float64] | None = None
         trainee.model.requires_grad_(False)
         for parameter in self._linear().parameters():
             parameter.requires_grad_(True)
@@ -115,7 +113,12 @@ class LinearHead(Regulariser):
         return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.linear_solution import classify_as_setfit, classify_linearly, regress_linearly
+        from regft_core.training.linear_solution import (
+            classify_as_setfit,
+            classify_linearly,
+            decision_of,
+            regress_linearly,
+        )
         from regft_core.training.logistic import Rows, solve
 
         features, labels = self.features(data)
@@ -142,16 +145,11 @@ class LinearHead(Regulariser):
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(solution.weight))
             linear.bias.copy_(torch.from_numpy(solution.bias))
-        self._notes, self._left_out, self._labels = solution.notes, solution.left_out, rows.targets
+        self.marks, self._decision = solution.notes, decision_of(self.setting, solution.left_out, rows.targets)
         self.diagnostics.log("linear_head.strength", 0, solution.strength)
 
     def decision(self) -> Decision | None:
-        from regft_core.training.linear_solution import decision_of
-
-        return decision_of(self.setting, self._left_out, self._labels)
-
-    def marks(self) -> list[str]:
-        return list(self._notes)
+        return self._decision
 
     def features(self, data: FitData) -> tuple[Tensor, Tensor]:
         """Return the input of the linear for every row in evaluation mode, [n, d], and the labels [n]; on the CPU.

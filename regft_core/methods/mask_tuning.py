@@ -127,8 +127,9 @@ class MaskTuning(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.masking import trained_head
+
         self.second: Any = None
-        self.pretrained = True
         self.mask_token = trainee.mask_token(self.name)
         if self.options.fill == "mask":
             return
@@ -136,6 +137,8 @@ class MaskTuning(Regulariser):
             self._add_second_encoder(trainee, handed)
         else:
             self._attach_head(trainee, handed)
+        if not self.pretrained:
+            self.marks.append(trained_head(self.name))
 
     def _attach_head(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import load_masked_lm_head
@@ -187,15 +190,9 @@ class MaskTuning(Regulariser):
         state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
         take_head(self.name, self.head, model, state, self.trainee.source.name)
 
-    def marks(self) -> list[str]:
-        if self.pretrained:
-            return []
-        return ["mask_tuning: its masked-LM head was trained on the task's training text, the checkpoint has none"]
-
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head (and of a second encoder) are not decayed, as elsewhere."""
-        vectors = self.trainee.undecayed("mask_tuning")
-        return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
+        return self.trainee.undecayed("mask_tuning")
 
     def backward(self, step: Step) -> Tensor:
         """The masked pass with its loss, then the filled pass with the task's (equation 1)."""

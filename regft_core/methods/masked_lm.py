@@ -86,8 +86,12 @@ class MaskedLm(Regulariser):
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.masking import trained_head
+
         self.mask_token = trainee.mask_token(self.name)
-        head, self.pretrained = self._head(trainee)
+        head, pretrained = self._head(trainee)
+        if not pretrained:
+            self.marks.append(trained_head(self.name))
         if self.options.trains == "head":
             self._require_own_weights(trainee, head)
             trainee.model.requires_grad_(False)
@@ -110,13 +114,7 @@ class MaskedLm(Regulariser):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head are not decayed, as elsewhere."""
-        vectors = self.trainee.undecayed("masked_lm")
-        return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
-
-    def marks(self) -> list[str]:
-        if self.pretrained:
-            return []
-        return ["masked_lm: its masked-LM head was trained on the task's training text, the checkpoint has none"]
+        return self.trainee.undecayed("masked_lm")
 
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""

@@ -89,11 +89,10 @@ class PromptTuning(Regulariser):
         self.table = torch.nn.Parameter(table)
         trainee.attach("prompt_tuning", torch.nn.ParameterDict({"table": self.table}))
         self.prompts = Prompts(trainee, self.table, method=self.name, strip=self.options.reads == "text")
-
-    def marks(self) -> list[str]:
         if self.options.reads == "text" and self.prompts.pooled_over_text:
-            return ["prompt_tuning: 'reads: text' changes nothing, this head pools over the text's tokens anyway"]
-        return []
+            self.marks.append(
+                "prompt_tuning: 'reads: text' changes nothing, this head pools over the text's tokens anyway"
+            )
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         return {"table": self.table}

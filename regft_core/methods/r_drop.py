@@ -83,15 +83,7 @@ class RDrop(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.architectures import without_dropout
-
         self.branch = "roberta" if trainee.sites.architecture == "roberta" else "bert"
-        self.still = without_dropout(trainee.model.config)
-
-    def marks(self) -> list[str]:
-        if not self.still:
-            return []
-        return ["r_drop: this encoder runs without dropout, so its passes differ by the noise of others or not at all"]
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """Return the terms that make the plain loss that of R-Drop: CE(2) and the weighted divergence."""

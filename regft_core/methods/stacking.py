@@ -101,10 +101,10 @@ class Stacking(Regulariser):
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
-        self._notes: list[str] = []
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.bag_of_words import BagOfWords
+        from regft_core.training.linear_solution import decision_of
         from regft_core.training.logistic import Rows
         from regft_core.training.stacked import logits_of, weights_of
 
@@ -125,11 +125,11 @@ class Stacking(Regulariser):
         left_out = [member.left_out for member in members.values()]
         weights, notes = weights_of(kind, left_out, rows.targets, self.setting.metric, self.setting.positive)
         known = all(answers is not None for answers in left_out)
-        self._left_out = logits_of(kind, np.tensordot(weights, left_out, 1)) if known else None
-        self._labels = rows.targets
+        average = logits_of(kind, np.tensordot(weights, left_out, 1)) if known else None
+        self._decision = decision_of(self.setting, average, rows.targets)
         self._weights = dict(zip(members, weights.tolist(), strict=True))
         self._solutions: dict[str, Solution] = members
-        self._notes = list(dict.fromkeys([*(n for s in self._solutions.values() for n in s.notes), *notes]))
+        self.marks = list(dict.fromkeys([*(n for s in self._solutions.values() for n in s.notes), *notes]))
         for name, weight in self._weights.items():
             self.diagnostics.log(f"stacking.weight.{name}", 0, weight)
             self.diagnostics.log(f"stacking.strength.{name}", 0, self._solutions[name].strength)
@@ -155,13 +155,8 @@ class Stacking(Regulariser):
         solver = partial(classify_linearly if kind.has_labels else regress_linearly, parts=parts)
         return chosen(kind, own, solver, lambda strength: partial(solver, strength=strength))
 
-    def marks(self) -> list[str]:
-        return list(self._notes)
-
     def decision(self) -> Decision | None:
-        from regft_core.training.linear_solution import decision_of
-
-        return decision_of(self.setting, self._left_out, self._labels)
+        return self._decision
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """All that was fitted: the terms and the weights as JSON in bytes, and numbers."""

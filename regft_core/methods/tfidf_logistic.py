@@ -86,7 +86,7 @@ class TfidfLogistic(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.bag_of_words import BagOfWords
-        from regft_core.training.linear_solution import solve_words
+        from regft_core.training.linear_solution import decision_of, solve_words
         from regft_core.training.logistic import Rows
 
         examples, own, kind = data.training_examples, self.options, find(self.setting.kind)
@@ -101,18 +101,13 @@ class TfidfLogistic(Regulariser):
             groups=data.training_groups,
             what="tfidf",
         )
-        self._labels = rows.targets
         self._model = solve_words(kind, rows)
+        self.marks, self._decision = self._model.notes, decision_of(self.setting, self._model.left_out, rows.targets)
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
         self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
 
-    def marks(self) -> list[str]:
-        return list(self._model.notes)
-
     def decision(self) -> Decision | None:
-        from regft_core.training.linear_solution import decision_of
-
-        return decision_of(self.setting, self._model.left_out, self._labels)
+        return self._decision
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """All that was fitted: the terms as JSON in bytes, and numbers."""

@@ -139,7 +139,6 @@ class Verbaliser(Regulariser):
                 "mask-head-missing", "verbaliser: the model does not answer at a mask; set model: {pooling: mask}"
             )
         self.model: MaskClassifier = trainee.model
-        self.marked: list[str] = []
         with torch.no_grad():
             self.model.mask_token.fill_(trainee.tokenizer.mask_token_id)
             self.model.label_words.copy_(torch.tensor(self._words(trainee)))
@@ -169,15 +168,13 @@ class Verbaliser(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import take_head
+        from regft_core.models.masking import take_head, trained_head
 
         if not self.model.pretrained_head:
             phase = self.options.head
             state = handed[phase].of("masked_lm") if phase is not None else {}
             take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee.source.name)
-            self.marked.append(
-                "verbaliser: its masked-LM head was trained on the task's training text, the checkpoint has none"
-            )
+            self.marks.append(trained_head(self.name))
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Count what the template leaves no room for; tokenise the demonstrations."""
@@ -187,7 +184,7 @@ class Verbaliser(Regulariser):
         rows = data.training_examples
         lengths = prompted_lengths(rows, trainee.tokenizer, prompt)
         if cut := sum(length > prompt.room(longest) for length in lengths):
-            self.marked.append(f"verbaliser: {cut} of {len(rows)} training texts were cut to fit the template")
+            self.marks.append(f"verbaliser: {cut} of {len(rows)} training texts were cut to fit the template")
         if self.declares.demonstration_sets:
             words = self.model.label_words.tolist()
             self.encoded, self.rows = data.stream.encoded, {row: at for at, row in enumerate(data.stream.rows)}
@@ -195,12 +192,9 @@ class Verbaliser(Regulariser):
             self.demos = demonstrations(rows, trainee.tokenizer, longest, prompt, words)
             self.labels = [int(row.label) for row in rows]
             if cut := sum(length > demonstration_room(longest, prompt) for length in lengths):
-                self.marked.append(f"verbaliser: {cut} of {len(rows)} demonstrations were cut; raise max_length")
+                self.marks.append(f"verbaliser: {cut} of {len(rows)} demonstrations were cut; raise max_length")
             if absent := len(words) - len(set(self.labels)):
-                self.marked.append(f"verbaliser: {absent} of {len(words)} classes have no training row to demonstrate")
-
-    def marks(self) -> list[str]:
-        return self.marked
+                self.marks.append(f"verbaliser: {absent} of {len(words)} classes have no training row to demonstrate")
 
     def change_batch(self, step: Step) -> Batch:
         """The batch with demonstrations behind each row, drawn for this step."""

@@ -85,6 +85,11 @@ def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
 
 
+def trained_head(method: str) -> str:
+    """The mark of a result whose masked-LM head is not the checkpoint's."""
+    return f"{method}: its masked-LM head was trained on the task's training text, the checkpoint has none"
+
+
 def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
     """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
 

@@ -272,7 +272,7 @@ def phase_marks(trained: TrainedPhase) -> list[str]:
     """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
     from regft_core.models.architectures import without_dropout
 
-    comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks()]
+    comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks]
     still = comparing and without_dropout(trained.trainee.model.config)
     return trained.stack.marks() + [
         f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"

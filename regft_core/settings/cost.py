@@ -95,7 +95,11 @@ def run_cost(
     Phases that trials share count once.
     """
     tuning, shared = project.params.tuning, project.shared(task)
-    costs = [planned_cost(project, method, task, phase, rows, shared) for phase in method.phases]
+
+    def planned(method: Method, phase: Phase, shared: TrainingConfig) -> float | None:
+        return sized_cost(project, method, task, phase, planned_rows(project, task, phase, rows), shared)
+
+    costs = [planned(method, phase, shared) for phase in method.phases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
         return None
@@ -106,7 +110,7 @@ def run_cost(
         for index, phase in enumerate(variant.phases):
             path = repr((training, variant.phases[: index + 1]))
             if path not in tried:
-                tried[path] = planned_cost(project, variant, task, phase, rows, training) or 0.0
+                tried[path] = planned(variant, phase, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run
     return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known)
 
@@ -134,13 +138,6 @@ def planned_rows(project: Project, task: str, phase: Phase, rows: int | None) ->
     elif data.task is not None or data.size is not None:
         rows = prepared_rows(project.root, data.task or task, unlabelled=not data.labels)
     return None if rows is None or data.steps == "full" else int(rows * data.split)
-
-
-def planned_cost(
-    project: Project, method: Method, task: str, phase: Phase, rows: int | None, shared: TrainingConfig
-) -> float | None:
-    """Return ``sized_cost`` of a phase in a cell of ``rows`` rows."""
-    return sized_cost(project, method, task, phase, planned_rows(project, task, phase, rows), shared)
 
 
 def sized_cost(

@@ -26,7 +26,7 @@ def parameter_groups(
     """Split named parameters into decayed, not decayed, and the regularisers' own groups.
 
     Each group keeps ``names`` beside ``params`` (same order), so that optimiser state can be
-    stored by name, and ``base_lr``, which the schedule multiplies. ``factors`` multiply the
+    stored by name, and ``base_lr``, which the schedule multiplies to ``lr``. ``factors`` multiply the
     learning rate of single parameters; frozen ones are in no group.
 
     Raises ValueError when two special groups give one parameter different settings.
@@ -56,19 +56,14 @@ def parameter_groups(
             place = order[id(own)]
         found.setdefault((place, decay, rate * factors.get(name, 1.0)), {})[name] = parameter
     return [
-        {"names": list(members), "params": list(members.values()), "weight_decay": decay, "base_lr": rate}
+        {"names": list(members), "params": list(members.values()), "weight_decay": decay, "base_lr": rate, "lr": rate}
         for (_, decay, rate), members in sorted(found.items(), key=lambda item: item[0][0])
         if members
     ]
 
 
 def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-    """The optimiser that ``training.optimizer`` names, over ``groups`` at their base rates until scheduled.
-
-    Each optimiser is a file of ``regft_core/training/optimisers``.
-    """
-    for group in groups:
-        group["lr"] = group["base_lr"]
+    """The optimiser of ``groups`` that ``training.optimizer`` names: a file of ``regft_core/training/optimisers``."""
     built: torch.optim.Optimizer = OPTIMISERS.load(training.optimizer).build(groups, training)
     return built
 

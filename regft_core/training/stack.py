@@ -98,7 +98,7 @@ class Stack:
 
     def marks(self) -> list[str]:
         """Return the marks that the result must carry, as only the prepared model shows it."""
-        return [mark for r in self.regularisers for mark in r.marks()]
+        return [mark for r in self.regularisers for mark in r.marks]
 
     def total_steps(self, rows: int) -> int | None:
         """Optimiser steps where a regulariser defines them in a way of its own; else None."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from regft_core.errors import ModelError
+from regft_core.hooks.declare import ParameterGroup
 from regft_core.models.heads import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
@@ -149,10 +150,11 @@ class Trainee:
             if name not in self.sites.head:
                 parameter.requires_grad_(False)
 
-    def undecayed(self, attached: str) -> dict[str, nn.Parameter]:
-        """Vectors (biases and norms) of an attached module, by trained name, which weight decay leaves alone."""
+    def undecayed(self, attached: str) -> list[ParameterGroup]:
+        """Group the vectors (biases and norms) of an attached module, which weight decay leaves alone."""
         prefix = f"attached.{attached}."
-        return {name: p for name, p in self.named_trainable() if name.startswith(prefix) and p.dim() < 2}
+        vectors = {name: p for name, p in self.named_trainable() if name.startswith(prefix) and p.dim() < 2}
+        return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
 
     # ------------------------------------------------------------------------------ anchors
 

@@ -19,7 +19,7 @@ class RecallAdam(torch.optim.Optimizer):
     Parameters whose name is in ``anchors`` are pulled there; all others take AdamW steps.
 
     Args:
-        groups: each with ``names``, ``params``, ``weight_decay`` and ``base_lr``.
+        groups: as ``training.optim.parameter_groups`` gives them.
         strength: of the pull, times (1 - task share) and the learning rate.
 
     Each group's ``task_share`` (lambda in the paper) is that of the coming step.
@@ -28,8 +28,6 @@ class RecallAdam(torch.optim.Optimizer):
     def __init__(
         self, groups: list[dict[str, Any]], anchors: Mapping[str, Tensor], training: TrainingConfig, strength: float
     ) -> None:
-        for group in groups:
-            group["lr"] = group["base_lr"]
         super().__init__(groups, {"lr": training.learning_rate, "weight_decay": 0.0, "task_share": 1.0})
         self.anchors, self.strength = anchors, strength
         self.betas, self.epsilon = training.betas, training.epsilon
@@ -97,8 +95,6 @@ class SensitivityGuided(torch.optim.Optimizer):
         self.guided = frozenset(names)
         #: Sensitivities of the coming step by name, where they are not those of ``.grad``.
         self.observed: dict[str, Tensor] = {}
-        for group in groups:
-            group["lr"] = group["base_lr"]
         super().__init__(groups, {})
 
     @torch.no_grad()

@@ -294,7 +294,7 @@ def test_pooled_heads_pool_over_the_text_in_both(pooling: str) -> None:
     run, method = bench(PromptTuning, pooling=pooling)
     text, other = bench(PromptTuning, {"reads": "text"}, pooling=pooling)
     assert torch.equal(run.logits(), text.logits())
-    assert [len(each.marks()) for each in (method, other)] == [0, 1]  # reads: text changes nothing
+    assert [len(each.marks) for each in (method, other)] == [0, 1]  # reads: text changes nothing
     plain: Any = Bench(pooling=pooling).model
     with torch.no_grad():
         hidden = plain.base_model(**fed(run, method.table)).last_hidden_state[:, 20:]

@@ -68,7 +68,7 @@ def optimiser(
     strength: float, *, decay: float = 0.0, anchored: bool = True, value: float = 3.0
 ) -> tuple[RecallAdam, torch.nn.Parameter]:
     parameter = torch.nn.Parameter(torch.tensor([value]))
-    group = {"names": ["w"], "params": [parameter], "weight_decay": decay, "base_lr": 0.1}
+    group = {"names": ["w"], "params": [parameter], "weight_decay": decay, "lr": 0.1}
     return RecallAdam([group], {"w": torch.tensor([1.0])} if anchored else {}, PROTOCOL, strength), parameter
 
 

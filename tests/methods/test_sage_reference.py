@@ -14,7 +14,7 @@ from tests.methods.harness import Bench
 
 def optimiser(values: list[float], guided: bool = True, decay_weights: float = 0.0, **more: Any) -> Any:
     parameter = torch.nn.Parameter(torch.tensor(values))
-    group = {"names": ["w"], "params": [parameter], "base_lr": 0.1, "weight_decay": decay_weights}
+    group = {"names": ["w"], "params": [parameter], "base_lr": 0.1, "lr": 0.1, "weight_decay": decay_weights}
     options = {"base": "adamax", "betas": (0.9, 0.999), "eps": 1e-8, "decay": 0.75, **more}
     return parameter, SensitivityGuided([group], names=["w"] if guided else [], **options)
 

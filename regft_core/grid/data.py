@@ -27,7 +27,6 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
 from regft_core.grid.measured_lengths import (
     fast_tokenizer,
-    lengths_file,
     lengths_inputs,
     measure_task,
     up_to_date_lengths,
@@ -38,7 +37,7 @@ from regft_core.models.source import resolve_model
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of, load
 from regft_core.runs.keys import scope_of
-from regft_core.runs.work import dataset_folder, described_task, is_current, seal
+from regft_core.runs.work import Work, dataset_folder, described_task, is_current, seal
 from regft_core.schema.method import Method, other_tasks
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import TaskConfig
@@ -138,7 +137,7 @@ def _lengths(project: Project, task: str) -> None:
     key = _key_of_rows(task, scope_of("lengths"), partial(lengths_inputs, project, task))
     measured = measure_task(project, task)
     key()
-    write_json(lengths_file(project.root, task), measured)
+    write_json(Work(project.root).lengths_file(task), measured)
     print(table({task: measured}))
     _warn(*warnings(task, measured))
 

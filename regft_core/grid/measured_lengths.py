@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from regft_core.data import lengths
@@ -15,13 +14,8 @@ from regft_core.errors import ModelError, StoreError
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.keys import scope_of
-from regft_core.runs.work import described_task
+from regft_core.runs.work import Work, described_task
 from regft_core.settings.project import Project
-
-
-def lengths_file(root: Path, task: str) -> Path:
-    """Where the token lengths of a task are."""
-    return root / "work" / "lengths" / f"{task}.json"
 
 
 def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
@@ -62,7 +56,7 @@ def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
     """The lengths of a prepared task as its file has them, if that is of this encoder, these rows and this code."""
     inputs = lengths_inputs(project, task)
     with suppress(StoreError):  # not counted yet
-        written: dict[str, Any] = read_json(lengths_file(project.root, task))
+        written: dict[str, Any] = read_json(Work(project.root).lengths_file(task))
         if inputs.items() <= written.items():
             return written
     return None
@@ -70,7 +64,7 @@ def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
     """The lengths of a task, measured now where its file is not up to date; None when the task is not prepared."""
-    if not (project.root / "work" / "datasets" / task / "task.json").is_file():
+    if not Work(project.root).task_file(task).is_file():
         return None
     return up_to_date_lengths(project, task) or measure_task(project, task)
 

@@ -121,12 +121,13 @@ class TfidfLogistic(Regulariser):
     def predict(
         self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
     ) -> npt.NDArray[np.float32]:
+        from scipy.special import log_softmax
+
         from regft_core.training.bag_of_words import BagOfWords
-        from regft_core.training.logistic import log_probabilities
 
         bag = BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         answers = bag.features(examples) @ kept["weight"].numpy().T + kept["bias"].numpy()
         if find(self.setting.kind).one_label:
-            answers = log_probabilities(answers)
+            answers = log_softmax(answers, axis=1)
         found: npt.NDArray[np.float32] = answers.astype(np.float32)
         return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,11 +89,8 @@ class Looks:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # One write of whole lines, appended by the system: reports at the same time cannot tear each other.
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            try:
-                os.write(descriptor, "".join(line + "\n" for line in self._new).encode("utf-8"))
-            finally:
-                os.close(descriptor)
+            with open(self.path, "ab", buffering=0) as file:
+                file.write("".join(line + "\n" for line in self._new).encode("utf-8"))
         except OSError as error:
             log.warning("%s: this look at the results is not remembered: %s", self.path, error.strerror)
 

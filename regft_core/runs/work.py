@@ -218,10 +218,13 @@ class Work:
         """The training rows that were drawn at one size."""
         return read(self.subsample_file(task, size), Subsample, "subsample")
 
+    def lengths_file(self, task: str) -> Path:
+        """The file of ``lengths``."""
+        return self.root / "work" / "lengths" / f"{task}.json"
+
     def lengths(self, task: str) -> dict[str, Any]:
         """Tokens of the rows of every set; ``data.lengths`` says what is in it."""
-        path = self.root / "work" / "lengths" / f"{task}.json"
-        return _json(path, "subsample")
+        return _json(self.lengths_file(task), "subsample")
 
 
 def dataset_folder(root: Path, task: str) -> Path:

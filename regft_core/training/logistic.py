@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 
 from regft_core.data.examples import divide
 from regft_core.errors import RunFailed
@@ -165,7 +166,7 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
         for train, aside in splits:
             weight, bias, _ = fit_logistic(features[train], labels[train], strength, penalty, weights)
             logits = features[aside] @ weight.T + bias
-            logs = log_probabilities(logits)
+            logs = log_softmax(logits, axis=1)
             own = logs[np.arange(len(aside)), np.searchsorted(present, labels[aside])]
             total -= float(own.sum() if weights is None else own @ weights[labels[aside]])
             answers[strength][aside] = logits.min() - ABSENT
@@ -207,13 +208,6 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
     near = (best / HALF_DECADE, best * HALF_DECADE)
     losses |= {strength: loss(strength) for strength in near if min(strengths) < strength < max(strengths)}
     return chosen()
-
-
-def log_probabilities(logits: Array) -> Array:
-    """Log-softmax over the last axis of [n, K]."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    logs: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return logs
 
 
 def fit_logistic(

@@ -14,6 +14,7 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from regft_core import metrics
 from regft_core.errors import RunFailed
@@ -27,7 +28,6 @@ from regft_core.training.logistic import (
     Solution,
     classify,
     folds_of,
-    log_probabilities,
     solve,
 )
 
@@ -61,7 +61,7 @@ def answers(kind: Kind, features: Any, solution: Solution) -> Array:
 
 def probabilities(kind: Kind, logits: Array) -> Array:
     """[n, K] probabilities of logits."""
-    return np.exp(log_probabilities(logits)) if kind.one_label else 1 / (1 + np.exp(-logits))
+    return np.exp(log_softmax(logits, axis=1)) if kind.one_label else 1 / (1 + np.exp(-logits))
 
 
 def logits_of(kind: Kind, found: Array) -> Array:

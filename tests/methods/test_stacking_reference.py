@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.special import log_softmax
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
@@ -17,7 +18,7 @@ from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.training.bag_of_words import BagOfWords
 from regft_core.training.linear_solution import classify_linearly, classify_words, regress_words
-from regft_core.training.logistic import Rows, folds_of, log_probabilities
+from regft_core.training.logistic import Rows, folds_of
 from regft_core.training.stacked import answers, left_out, loss, of_words, plain, weights_of
 from tests.methods.harness import NO_STEPS, Bench, examples
 
@@ -62,13 +63,15 @@ def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
     run = stacked("embeddings")
     features = vectors(run)
     solution = classify_linearly(Rows(features, labels, 3, seed=seed_of(run)), parts=(1.0,) * 4)
-    expected = log_probabilities(features @ solution.weight.T + solution.bias)
+    expected = log_softmax(features @ solution.weight.T + solution.bias, axis=1)
     np.testing.assert_allclose(predicted(run), expected, atol=1e-4)
     run = stacked("words")
     assert run.stack.predictor.declares.reads == "text"
     words = BagOfWords.fit(given, words=2, characters=4, limit=200_000, sublinear=True).features(given)
     solution = classify_words(Rows(words, labels, 3, seed=seed_of(run)))
-    np.testing.assert_allclose(predicted(run), log_probabilities(words @ solution.weight.T + solution.bias), atol=1e-5)
+    np.testing.assert_allclose(
+        predicted(run), log_softmax(words @ solution.weight.T + solution.bias, axis=1), atol=1e-5
+    )
 
 
 def seed_of(run: Bench) -> int:

@@ -16,7 +16,7 @@ from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepared_task
-from regft_core.grid.measured_lengths import lengths_file, measure_task
+from regft_core.grid.measured_lengths import measure_task
 from regft_core.grid.missing_files import tasks_to_prepare
 from regft_core.report import Report, project_inputs, write_report
 from regft_core.runs import training_run
@@ -25,6 +25,7 @@ from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
+from regft_core.runs.work import Work
 from regft_core.settings.grid import cells
 from regft_core.settings.yaml_paths import METHODS, ships
 from tests import small_project
@@ -68,7 +69,7 @@ def refresh(root: Path) -> None:
         prepare_dataset(root, task, {**project.tasks, task: prepared_task(project, task)})
     for task in (grid := project.params.grid).tasks:
         write_subsamples(root, task, grid.sizes, grid.seeds, project.params.subsample.stratified)
-        write_json(lengths_file(root, task), measure_task(project, task))
+        write_json(Work(root).lengths_file(task), measure_task(project, task))
 
 
 def edit_method(root: Path, name: str, old: str, new: str) -> None:

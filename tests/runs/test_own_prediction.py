@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from regft_core.data.examples import read_jsonl
 from regft_core.hooks.declare import from_tensor
@@ -17,7 +18,6 @@ from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import trains_encoder
 from regft_core.runs.train import finetune, search
 from regft_core.training.bag_of_words import BagOfWords
-from regft_core.training.logistic import log_probabilities
 from tests.runs.conftest import change, stored, write_method
 
 REGRESSION = {"grid": {"tasks": ["cue_regression"], "sizes": [24], "seeds": [0]}}
@@ -48,7 +48,7 @@ def test_a_bag_of_words_is_evaluated_on_every_set_from_what_is_stored(project: P
     for name, file in (("dev", "dev"), ("reversed", "ood/reversed")):
         given = read_jsonl(project / f"work/datasets/cue_sentence/{file}.jsonl")
         weight, bias = (kept[f"tfidf_logistic.{part}"].numpy() for part in ("weight", "bias"))
-        expected = np.exp(log_probabilities(bag.features(given) @ weight.T + bias))
+        expected = np.exp(log_softmax(bag.features(given) @ weight.T + bias, axis=1))
         np.testing.assert_allclose([row["scores"] for row in rows(evaluated, name)], expected, atol=1e-6)
     assert trained["steps"] == 0
     assert trained["cost"]["fit_seconds"] > 0

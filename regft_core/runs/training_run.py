@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from regft_core.data.batches import padding_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
@@ -201,22 +200,22 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
         return TrainedPhase(trainee, Stack((), inputs.setting()), skipped=reason)
     stack.prepare(trainee, inputs.handed)
     inputs = inputs.learned(trainee.scale)
-    order, training = inputs.streams["order"], inputs.training
-    training_stream = _stream(inputs, trainee, order, inputs.encoded, inputs.train_rows, sampler=training.sampler)
+    order, training, what = inputs.streams["order"], inputs.training, (trainee, stack.setting)
+    stream = BatchStream(inputs.encoded, *what, order, inputs.train_rows, sampler=training.sampler)
     validation = unlabelled = None
     if inputs.validation_rows:
-        validation = _stream(inputs, trainee, f"{order}-validation", inputs.encoded, inputs.validation_rows)
+        validation = BatchStream(inputs.encoded, *what, f"{order}-validation", inputs.validation_rows)
     if stack.unlabelled and inputs.unlabelled is not None:
-        unlabelled = _stream(inputs, trainee, f"{order}-unlabelled", inputs.unlabelled, times=stack.unlabelled)
+        unlabelled = BatchStream(inputs.unlabelled, *what, f"{order}-unlabelled", times=stack.unlabelled)
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
     started = time.monotonic()
-    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples, inputs.groups))
+    stack.fit(trainee, FitData(trainee, stack.setting, stream, validation, inputs.examples, inputs.groups))
     fit_seconds = time.monotonic() - started
     steps = stack.total_steps(len(inputs.train_rows))
     if inputs.cuda_graphs and trainee.device.type == "cuda":
         loop_options = {"recorder": CudaRecorder(), **loop_options}
-    loop = Loop(trainee, stack, training_stream, training, validation, unlabelled, steps=steps, **loop_options)
+    loop = Loop(trainee, stack, stream, training, validation, unlabelled, steps=steps, **loop_options)
     return TrainedPhase(trainee, stack, loop, fit_seconds)
 
 
@@ -258,32 +257,6 @@ def train(
         device = phase.trainee.device
         phase.peak_memory_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     return phase
-
-
-def _stream(
-    inputs: PhaseInputs,
-    trainee: Trainee,
-    name: str,
-    encoded: Encoded,
-    rows: Sequence[int] | None = None,
-    *,
-    times: int = 1,
-    sampler: str = "by_length",
-) -> BatchStream:
-    """Batches ``times`` the size of those of a step; those of all rows are equally large."""
-    return BatchStream(
-        encoded,
-        kind=inputs.kind,
-        padding=padding_of(inputs.tokenizer),
-        seed=inputs.seed,
-        stream=name,
-        batch_size=times * inputs.training.batch_size,
-        bucket_batches=inputs.training.bucket_batches,
-        device=trainee.device,
-        rows=rows,
-        sampler=sampler,
-        whole=rows is None,
-    )
 
 
 def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:

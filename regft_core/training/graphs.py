@@ -24,7 +24,6 @@ from regft_core.data.batches import Batch
 if TYPE_CHECKING:
     from regft_core.training.stack import Stack
     from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 #: Shapes that are recorded; each keeps its input, and they share gradients and the memory of what a step makes.
 LIMIT = 64
@@ -69,8 +68,8 @@ def recordable(stack: Stack, precision: str) -> bool:
 class StepGraphs:
     """Takes the place of ``Stack.backward`` where a phase is :func:`recordable`."""
 
-    def __init__(self, trainee: Trainee, parameters: list[Tensor], recorder: Recorder) -> None:
-        self.trainee, self.parameters, self.recorder = trainee, parameters, recorder
+    def __init__(self, parameters: list[Tensor], recorder: Recorder) -> None:
+        self.parameters, self.recorder = parameters, recorder
         self._recorded: dict[Hashable, _Recorded] = {}
         self._seen: set[Hashable] = set()
         #: Where all graphs leave the gradient of each parameter; None where a pass gives it none.

@@ -186,7 +186,7 @@ class Loop:
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
         self.graphs: StepGraphs | None = None
         if self.recorder is not None and recordable(self.stack, training.precision):
-            self.graphs = StepGraphs(self.trainee, list(self.parameters), self.recorder)
+            self.graphs = StepGraphs(list(self.parameters), self.recorder)
         self.done = Progression()
         self._pending: list[tuple[int, float, Tensor, Tensor]] = []  # loss and gradient norm, unread
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regft_core.catalogue import SAMPLERS
-from regft_core.data.batches import Batch, Padding, collate
+from regft_core.data.batches import Batch, collate, padding_of
 from regft_core.data.encode import Encoded
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
@@ -27,40 +27,34 @@ class BatchStream:
 
     Args:
         encoded: the tokenised set.
-        rows: row numbers to draw from; all of them when None.
+        trainee, setting: whose padding and device, kind, seed and size the batches have.
+        name: determines the order together with seed and epoch.
+        rows: row numbers to draw from; None: all, and the smaller batch of an epoch, whose rows the next one may have
+            elsewhere, is left out.
+        times: how many times larger than that of a step a batch is.
         sampler: the one of ``training.samplers`` that says the order.
-        whole: leave out the smaller batch of an epoch, whose rows the next epoch may have elsewhere.
-        seed, stream: determine the order together with the epoch.
     """
 
     def __init__(
         self,
         encoded: Encoded,
-        *,
-        kind: str,
-        padding: Padding,
-        seed: int,
-        stream: str,
-        batch_size: int,
-        bucket_batches: int,
-        device: torch.device,
+        trainee: Trainee,
+        setting: Setting,
+        name: str,
         rows: Sequence[int] | None = None,
+        *,
+        times: int = 1,
         sampler: str = "by_length",
-        whole: bool = False,
     ) -> None:
-        self.encoded = encoded
-        self.kind = kind
-        self.padding = padding
-        self.batch_size = batch_size
-        self.bucket_batches = bucket_batches
-        self.device = device
-        self.sampler = sampler
-        self.rows = list(range(len(encoded))) if rows is None else list(rows)
-        self.seed_value = derive(seed, "order", stream)
+        self.encoded, self.setting, self.sampler = encoded, setting, sampler
+        self.padding, self.device = padding_of(trainee.tokenizer), trainee.device
+        self.batch_size = size = times * setting.training.batch_size
+        self.rows = list(range(len(encoded)) if rows is None else rows)
+        self.seed_value = derive(setting.seed, "order", name)
         lengths = encoded.lengths
         self.lengths = [lengths[row] for row in self.rows]
-        self.least = batch_size if whole and len(self.rows) >= batch_size else 1
-        self.batches_per_epoch = len(self.rows) // batch_size if self.least > 1 else -(-len(self.rows) // batch_size)
+        self.least = size if rows is None and len(self.rows) >= size else 1
+        self.batches_per_epoch = len(self.rows) // size if self.least > 1 else -(-len(self.rows) // size)
         self._epoch: tuple[int, list[list[int]]] | None = None
 
     def order(self, epoch: int) -> list[list[int]]:
@@ -72,7 +66,7 @@ class BatchStream:
                 seed=self.seed_value,
                 epoch=epoch,
                 batch_size=self.batch_size,
-                bucket_batches=self.bucket_batches,
+                bucket_batches=self.setting.training.bucket_batches,
             )
             count = -(-len(self.rows) // self.batch_size)
             if len(batches) != count or any(not 1 <= len(batch) <= self.batch_size for batch in batches):
@@ -83,7 +77,7 @@ class BatchStream:
 
     def collate(self, rows: Sequence[int]) -> Batch:
         """These rows as a padded batch on the device."""
-        batch = collate(self.encoded, list(rows), self.padding, self.kind)
+        batch = collate(self.encoded, list(rows), self.padding, self.setting.kind)
         return batch.to(self.device)
 
     def batch(self, number: int) -> Batch:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from regft_core.contract import laws
-from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, Reading
@@ -201,17 +200,8 @@ class Bench:
         self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation, given))
 
     def _stream(self, name: str, times: int = 1, **options: Any) -> BatchStream:
-        return BatchStream(
-            self.encoded,
-            kind=self.setting.kind,
-            padding=padding_of(self.tokenizer),
-            seed=self.setting.seed,
-            stream=name,
-            batch_size=times * self.training.batch_size,
-            bucket_batches=self.training.bucket_batches,
-            device=self.device,
-            **options,
-        )
+        every = range(len(self.encoded))
+        return BatchStream(self.encoded, self.trainee, self.setting, name, every, times=times, **options)
 
     @property
     def model(self) -> Any:

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import flop_registry
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
 from regft_core.hooks import compose, phase_entries
-from regft_core.hooks.declare import Handed
+from regft_core.hooks.declare import Handed, Setting
 from regft_core.hooks.registry import discover
 from regft_core.models.devices import free_memory
 from regft_core.models.source import ModelSource, resolve_model
@@ -97,6 +97,11 @@ class Tokenizer:
         return VOCABULARY
 
 
+def with_training(inputs: PhaseInputs, training: TrainingConfig) -> PhaseInputs:
+    """The same phase under another protocol."""
+    return replace(inputs, setting=replace(inputs.setting, training=training))
+
+
 class Bench:
     """Prepares phases of methods on one checkpoint and one set of rows."""
 
@@ -111,10 +116,10 @@ class Bench:
         for phase in method.phases:
             inputs = self.inputs(method, phase, handed)
             if phase.training.epochs:
-                yield phase, replace(inputs, phase=replace(inputs.phase, training=self.endless(inputs.training)))
+                yield phase, with_training(inputs, self.endless(inputs.setting.training))
             if phase is not method.finetune:
-                once = inputs.training.model_copy(update={"max_steps": 1 if phase.training.epochs else None})
-                short = replace(inputs, phase=replace(inputs.phase, training=once), final=False)
+                once = inputs.setting.training.model_copy(update={"max_steps": 1 if phase.training.epochs else None})
+                short = replace(inputs, setting=replace(inputs.setting, training=once, final=False))
                 tensors = outcome_tensors(short, train(short), weights=True)
                 handed[phase.name] = Handed("0" * 64, tensors.get("state", {}), tensors.get("weights", {}))
 
@@ -133,23 +138,19 @@ class Bench:
         needed = {name for entry in phase_entries.active(entries) for name in entry.declares.needs}
         start = handed[phase.start].weights if phase.start in handed else None
         return PhaseInputs(
-            phase=replace(phase, training=training),
             entries=entries,
-            seed=0,
+            setting=Setting("classification", 2, 0, training, phase.name, phase is method.finetune),
             streams={"noise": phase.name, "order": phase.name, "head": "head"},
             source=self.source,
             tokenizer=Tokenizer(),
             encoded=self.data,
             train_rows=list(range(cut)),
             validation_rows=list(range(cut, rows)),
-            kind="classification",
             labels=["a", "b"],
-            keyword_segment=None,
             device=self.device,
             pooling=(method.config.model.pooling if method.config.model else None) or "head",
             start=start or None,
             handed={name: handed[name] for name in needed},
-            final=phase is method.finetune,
         )
 
     def loop(self, inputs: PhaseInputs) -> Loop | None:

@@ -138,8 +138,8 @@ def trainer_cell(cell: Cell, *, device: str) -> float:
 def plain(bench: cost.Bench, steps: int | None = None, **changes: Any) -> PhaseInputs:
     """Plain fine-tuning on ``bench``, endless or of so many steps."""
     _, inputs = next(iter(bench.phases(all_methods(cost.ROOT)["vanilla"])))
-    training = inputs.training.model_copy(update={"max_steps": steps})
-    return dataclasses.replace(inputs, phase=dataclasses.replace(inputs.phase, training=training), **changes)
+    training = inputs.setting.training.model_copy(update={"max_steps": steps})
+    return dataclasses.replace(cost.with_training(inputs, training), **changes)
 
 
 def shown(row: cost.Row, peak: int | None, waits: float | None, operations: int, utilisation: float) -> str:
@@ -179,7 +179,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
             flops = plain_flops if name.startswith("vanilla") else counted.flops
             peak = cost.peak_above(held, device)  # of the first steps: recording one takes more than repeating it
             row = cost.measure(name, loop, beside, options.rounds, options.steps)
-            precision = "tf32" if inputs.tf32 else inputs.training.precision
+            precision = "tf32" if inputs.tf32 else inputs.setting.training.precision
             utilisation = 1000 * flops / row.milliseconds / cost.peak_flops(options.device, precision)
             table.add(shown(row, peak, waits, counted.names.total(), utilisation))
 
@@ -220,8 +220,8 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
 
 def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
     """The same phase in bf16, also where the method's smallest effect is lost: only its time is of interest."""
-    training = inputs.training.model_copy(update={"precision": "bf16", "allow_precision_loss": True})
-    return dataclasses.replace(inputs, phase=dataclasses.replace(inputs.phase, training=training))
+    training = inputs.setting.training.model_copy(update={"precision": "bf16", "allow_precision_loss": True})
+    return cost.with_training(inputs, training)
 
 
 def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:

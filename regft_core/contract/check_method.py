@@ -88,17 +88,17 @@ def _laws(trial: Trial, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
     with quiet():
         context = Context(trial.job(task))
     of_run = [one for one in context.phases if cls.name in dict(one.declared.regularisers)][-1]
-    phase, inputs = of_run.settled, phase_inputs(of_run, 0 if of_run.declared.repeat is not None else None)
-    entries = [Entry(*entry) for entry in inputs.entries]
-    steps = {"max_steps": 4} if phase.training.epochs else {}
+    inputs = phase_inputs(of_run, 0 if of_run.declared.repeat is not None else None)
+    entries, training = [Entry(*entry) for entry in inputs.entries], inputs.setting.training
+    steps = {"max_steps": 4} if training.epochs else {}
 
-    def build(stack: Sequence[Entry], **training: Any) -> laws.Make:
-        shortened = replace(phase, training=phase.training.model_copy(update={**steps, **training}))
-        of_stack = replace(inputs, phase=shortened, entries=stack, features=None)
+    def build(stack: Sequence[Entry], **changes: Any) -> laws.Make:
+        shortened = replace(inputs.setting, training=training.model_copy(update={**steps, **changes}))
+        of_stack = replace(inputs, setting=shortened, entries=stack, features=None)
         return lambda **options: prepare_phase(of_stack, **options).loop  # type: ignore[return-value]
 
     own, shared = next(entry for entry in entries if entry.cls is cls), context.project.sections[task][0].optimizer
-    for promise, (law, untried) in Subject(own, entries, phase.training, shared, build).promises().items():
+    for promise, (law, untried) in Subject(own, entries, training, shared, build).promises().items():
         with quiet():
             kept = tried(promise, law, untried)
         yield kept

@@ -92,7 +92,8 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     trainee, stack = build(inputs)
     trainee.load_weights(outcome["weights"], head=True)
     stack.rebuild(trainee, outcome.get("kept", {}))
-    how: dict[str, Any] = {"device": inputs.device, "precision": inputs.training.precision, "kind": inputs.kind}
+    setting = inputs.setting
+    how: dict[str, Any] = {"device": inputs.device, "precision": setting.training.precision, "kind": setting.kind}
     logits = predict(trainee.model, inputs.encoded, padding=padding_of(inputs.tokenizer), **how)
     rows = list(inputs.validation_rows)
     value = primary_score(trainee.answers(logits[rows]), [inputs.encoded.labels[row] for row in rows], task)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.examples import Example
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
-from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
-from regft_core.runs.phase import produce
+from regft_core.runs.phase import produce, setting_of
 from regft_core.runs.run_folder import StoredRun
 
 if TYPE_CHECKING:
@@ -47,23 +47,11 @@ class FinishedModel:
     @cached_property
     def _stack(self) -> Stack:
         """The regularisers of the last phase, for rebuilding what they kept."""
-        from regft_core.data.prompts import Reading
         from regft_core.training.stack import Stack
 
-        phase, task = self._phase, self._task
-        setting = Setting(
-            kind=task["kind"],
-            num_labels=len(find(task["kind"]).output_names(task["labels"])),
-            seed=phase.seed,
-            training=phase.training,
-            phase=phase.name,
-            keyword_segment=task.get("keyword_segment"),
-            max_length=phase.encoder.max_length,
-            reading=Reading.of(phase.encoder),
-            value_range=phase.rows.value_range,
-            prompt=phase.prompt,
-        )
-        return Stack(phase.entries, setting)
+        kind, labels = self._task["kind"], self._task["labels"]  # where the phase learns from none, too
+        outputs = len(find(kind).output_names(labels))
+        return Stack(self._phase.entries, replace(setting_of(self._phase), kind=kind, num_labels=outputs))
 
     @cached_property
     def _stored(self) -> dict[str, dict[str, Tensor]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.catalogue import MERGES
 from regft_core.errors import ModelError, RunFailed
-from regft_core.hooks.declare import Handed
+from regft_core.hooks.declare import Handed, Setting
+from regft_core.kinds import find
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
 from regft_core.runs.encoder_tensors import earlier_answers, load_whole, without_encoder
@@ -182,21 +183,43 @@ def _handed(phase: RunPhase) -> dict[str, Handed]:
 # --------------------------------------------------------------------------- inputs of a training
 
 
+def setting_of(phase: RunPhase) -> Setting:
+    """Return what regularisers know of a phase before its model is built, but for what they fit to."""
+    from regft_core.data.prompts import Reading
+
+    rows, name = phase.rows, phase.declared.run_name
+    return Setting(
+        kind=rows.kind,
+        num_labels=len(find(rows.kind).output_names(rows.labels)),
+        seed=phase.seed,
+        training=phase.training,
+        phase=name,
+        final=name == FINETUNE,
+        keyword_segment=rows.task.get("keyword_segment"),
+        max_length=phase.encoder.max_length,
+        reading=Reading.of(phase.encoder),
+        value_range=rows.value_range,
+        prompt=phase.prompt,
+    )
+
+
 def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
     """Rows, start and handed state of a phase as plain values; all of them are in its key.
 
     Raises RunFailed when a phase before it failed.
     """
-    from regft_core.data.prompts import Reading
     from regft_core.evaluate.evaluated import positive_index
     from regft_core.runs.training_run import PhaseInputs
 
-    rows, execution, decided = phase.rows, phase.run.params.execution, phase.decision_metric
-    labels, texts, (train_rows, validation_rows, _) = list(rows.labels or ()), phase.unlabelled, phase.drawn(member)
+    rows, execution, setting = phase.rows, phase.run.params.execution, setting_of(phase)
+    if decided := phase.decision_metric:
+        labels = list(rows.labels or ())
+        positive = positive_index(labels, decided["positive_label"], list(range(len(labels))))
+        setting = replace(setting, metric=decided["primary"], positive=positive)
+    texts, (train_rows, validation_rows, _) = phase.unlabelled, phase.drawn(member)
     return PhaseInputs(
-        phase=replace(phase.settled, name=phase.declared.run_name),
         entries=phase.entries,
-        seed=phase.seed,
+        setting=setting,
         streams=member_streams(phase.declared, member),
         source=phase.source,
         tokenizer=phase.tokenizer,
@@ -204,9 +227,8 @@ def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
         unlabelled=None if texts is None else phase.encode(texts.examples),
         train_rows=train_rows,
         validation_rows=validation_rows,
-        kind=rows.kind,
         labels=rows.labels,
-        keyword_segment=rows.task.get("keyword_segment"),
+        labelled=phase.declared.data.labels,
         device=phase.run.device,
         pooling=phase.encoder.pooling,
         deterministic=execution.deterministic,
@@ -215,15 +237,8 @@ def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
         start=None if phase.before is None else _earlier(phase.before, "weights")[1]["weights"],
         start_head=phase.start_head,
         handed=_handed(phase),
-        final=phase.declared.run_name == FINETUNE,
-        metric=decided.get("primary"),
-        positive=positive_index(labels, decided["positive_label"], list(range(len(labels)))) if decided else None,
         examples=rows.examples,
         groups=rows.groups,
-        max_length=phase.encoder.max_length,
-        reading=Reading.of(phase.encoder),
-        value_range=rows.value_range,
-        prompt=phase.prompt,
         features=phase.features() if phase.fits_to_checkpoint else None,
     )
 

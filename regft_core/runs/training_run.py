@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,8 +20,6 @@ from regft_core.kinds import find
 from regft_core.models.devices import computing_alone
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
-from regft_core.schema.method import Phase
-from regft_core.schema.training import TrainingConfig
 from regft_core.training.graphs import CudaRecorder
 from regft_core.training.loop import Checkpointer, EpochScores, Judge, Loop, Progression
 from regft_core.training.stack import Stack
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
-    from regft_core.data.prompts import Prompt, Reading
     from regft_core.kinds.regression import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
@@ -44,35 +41,30 @@ class PhaseInputs:
     """Inputs of one phase (one member of it).
 
     Attributes:
-        phase: the phase with its settled training protocol.
         entries: its regularisers with validated options.
-        seed: of the run, or the phase's own.
+        setting: what they may know of it; the weights of the classes follow from the rows.
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
         encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
         unlabelled: tokenised texts without labels, where a regulariser reads such in its steps.
         examples: the same rows as text, for what is fitted without the encoder.
         groups: the group of each row, which folds of a fit keep together; None for a task without groups.
-        kind, labels, value_range, prompt: of the task whose rows these are.
+        labels: of the task whose rows these are; ``labelled``: whether they are learned.
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
-        final: whether this is the last phase.
-        metric, positive: as ``Setting`` has them.
         features: kept vectors of the frozen encoder; None where it is not that of the checkpoint, as it is.
     """
 
-    phase: Phase
     entries: Sequence[tuple[type[Regulariser], Any]]
-    seed: int
+    setting: Setting
     streams: Mapping[str, str]
     source: ModelSource
     tokenizer: Any
     encoded: Encoded
     train_rows: Sequence[int]
     validation_rows: Sequence[int]
-    kind: str
     labels: Sequence[str] | None
-    keyword_segment: str | None
     device: str
+    labelled: bool = True
     pooling: str = "head"
     deterministic: bool = True
     tf32: bool = False
@@ -80,39 +72,22 @@ class PhaseInputs:
     start: Mapping[str, Tensor] | None = None
     start_head: bool = True
     handed: Mapping[str, Handed] = field(default_factory=dict)
-    final: bool = True
-    metric: str | None = None
-    positive: int | None = None
     unlabelled: Encoded | None = None
     examples: Sequence[Example] = ()
     groups: Sequence[str] | None = None
-    max_length: int | None = None
-    reading: Reading | None = None
-    value_range: tuple[float, float] | None = None
-    prompt: Prompt | None = None
     features: Features | None = None
 
     @property
-    def training(self) -> TrainingConfig:
-        """Settings of the phase."""
-        return self.phase.training
-
-    def setting(self) -> Setting:
-        """Return the part of the inputs that regularisers may see."""
-        kind, weights = find(self.kind), None
-        outputs = len(kind.output_names(self.labels))
-        if self.training.class_weights == "balanced":
-            weights = kind.balanced([self.encoded.labels[row] for row in self.train_rows], outputs)
-        same = {field.name: getattr(self, field.name) for field in fields(Setting) if hasattr(self, field.name)}
-        return Setting(**same | {"num_labels": outputs, "phase": self.phase.name, "class_weights": weights})
+    def training_labels(self) -> list[Any]:
+        """The labels of the training rows."""
+        return [self.encoded.labels[row] for row in self.train_rows]
 
     def target_scale(self) -> Scale | None:
         """The scale of the training rows' targets; None where labels are no values, or are not read.
 
         Raises RunFailed where answers in float32 cannot show their differences.
         """
-        labels = [self.encoded.labels[row] for row in self.train_rows]
-        return find(self.kind).target_scale(labels) if self.phase.data.labels else None
+        return find(self.setting.kind).target_scale(self.training_labels) if self.labelled else None
 
     def learned(self, scale: Scale | None) -> PhaseInputs:
         """The same inputs with the targets as the network learns them."""
@@ -156,23 +131,27 @@ def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> None:
 
 def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     """The model of a phase at its start weights, and its regularisers, before any edit."""
-    head_seed = derive(inputs.seed, *inputs.streams["head"].split("/"))
+    setting = inputs.setting
+    head_seed = derive(setting.seed, *inputs.streams["head"].split("/"))
+    if setting.training.class_weights == "balanced":
+        weights = find(setting.kind).balanced(inputs.training_labels, setting.num_labels)
+        setting = replace(setting, class_weights=weights)
     model = load_classifier(
         inputs.source,
-        kind=inputs.kind,
+        kind=setting.kind,
         labels=inputs.labels,
-        dropout=inputs.training.dropout,
+        dropout=setting.training.dropout,
         head_seed=head_seed,
         pooling=inputs.pooling,
         rows_per_example=inputs.encoded.rows_per_example,
     ).to(inputs.device)
     device = torch.device(inputs.device)
-    stack = Stack(inputs.entries, inputs.setting())
+    stack = Stack(inputs.entries, setting)
     trainee = Trainee(
         model,
         inputs.tokenizer,
         inputs.source,
-        inputs.seed,
+        setting.seed,
         inputs.streams["noise"],
         device,
         features=inputs.features,
@@ -197,10 +176,10 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     trainee, stack = build(inputs)
     reason = stack.skip(trainee)
     if reason is not None:
-        return TrainedPhase(trainee, Stack((), inputs.setting()), skipped=reason)
+        return TrainedPhase(trainee, Stack((), inputs.setting), skipped=reason)
     stack.prepare(trainee, inputs.handed)
     inputs = inputs.learned(trainee.scale)
-    order, training, what = inputs.streams["order"], inputs.training, (trainee, stack.setting)
+    order, training, what = inputs.streams["order"], stack.setting.training, (trainee, stack.setting)
     stream = BatchStream(inputs.encoded, *what, order, inputs.train_rows, sampler=training.sampler)
     validation = unlabelled = None
     if inputs.validation_rows:
@@ -266,9 +245,9 @@ def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool
     behind views that are handed over.
     """
     stack, trainee = trained.stack, trained.trainee
-    tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.final else {}}
+    tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.setting.final else {}}
     tensors["decision"] = stack.decision()
     stack.export(trainee)
     if weights:
-        tensors["weights"] = trainee.plain_weights() if inputs.final else trainee.trained_weights()
+        tensors["weights"] = trainee.plain_weights() if inputs.setting.final else trainee.trained_weights()
     return {name: named for name, named in tensors.items() if named}

@@ -20,7 +20,7 @@ from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.evaluate.logits import predict
 from regft_core.hooks import compose, phase_entries
-from regft_core.hooks.declare import Handed
+from regft_core.hooks.declare import Handed, Setting
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
@@ -205,9 +205,20 @@ class Runner:
             reading=self.reading,
         )
         return PhaseInputs(
-            phase=given,
             entries=self.entries(given),
-            seed=self.seed,
+            setting=Setting(
+                kind=kind,
+                num_labels=1 if kind == "regression" else labels,
+                seed=self.seed,
+                training=given.training,
+                phase=given.name,
+                final=given.name == FINETUNE,
+                keyword_segment=self.keyword_segment,
+                max_length=self.max_length,
+                reading=self.reading,
+                value_range=(0.0, 5.0) if kind == "regression" else None,
+                prompt=prompt,
+            ),
             streams={
                 "noise": member if "noise" in vary else given.name,
                 "order": member if "order" in vary else given.name,
@@ -219,16 +230,11 @@ class Runner:
             unlabelled=encoded,
             train_rows=own,
             validation_rows=aside,
-            kind=kind,
             labels=None if kind == "regression" else [f"label_{i}" for i in range(labels)],
-            keyword_segment=self.keyword_segment,
+            labelled=given.data.labels,
             examples=rows,
-            max_length=self.max_length,
-            reading=self.reading,
-            value_range=(0.0, 5.0) if kind == "regression" else None,
             device="cpu",
             pooling="mask" if prompt is not None else self.pooling,
-            prompt=prompt,
             start=before.handed.weights if before is not None else None,
             start_head=before is None or _keeps_head(before.phase, given),
             handed={
@@ -238,7 +244,6 @@ class Runner:
                 for entry in self.entries(given)
                 for name, what in entry.declares.needs.items()
             },
-            final=given.name == FINETUNE,
         )
 
     def entries(self, given: Phase) -> list[phase_entries.Entry]:

@@ -68,7 +68,7 @@ def logits(outcome: Outcome) -> np.ndarray:
         outcome.encoded,
         device="cpu",
         padding=padding_of(outcome.inputs.tokenizer),
-        kind=outcome.inputs.kind,
+        kind=outcome.inputs.setting.kind,
     )
 
 
@@ -88,7 +88,7 @@ def pooled_features(outcome: Outcome) -> np.ndarray:
 def only_the_linear_changed(outcome: Outcome, **options: Any) -> None:
     plain = untrained(**options)
     changed = {name for name, value in plain.weights.items() if not torch.equal(value, outcome.weights[name])}
-    outputs = 1 if outcome.inputs.kind == "regression" else len(outcome.inputs.labels or ())
+    outputs = 1 if outcome.inputs.setting.kind == "regression" else len(outcome.inputs.labels or ())
     linear = last_linear(outcome.model, outcome.trained.trainee.sites.head, outputs)
     assert changed == {f"{linear}.weight", f"{linear}.bias"}
 

@@ -145,7 +145,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     original = training_run.train
 
     def counting(inputs: training_run.PhaseInputs, **options: Any) -> Any:
-        found.append((inputs.phase.name, inputs.seed))
+        found.append((inputs.setting.phase, inputs.setting.seed))
         return original(inputs, **options)
 
     monkeypatch.setattr(training_run, "train", counting)

@@ -81,14 +81,14 @@ def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
     context = Context(job(root, "soup"))
     inputs = phase_inputs(context.phase("finetune"), 0)
     model = load_classifier(
-        inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.training.dropout, head_seed=0
+        inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.setting.training.dropout, head_seed=0
     )
     model.load_state_dict(weights)
     model.eval()
     padding = padding_of(inputs.tokenizer)
     right = 0
     for row in inputs.validation_rows:
-        batch = collate(inputs.encoded, [row], padding, inputs.kind)
+        batch = collate(inputs.encoded, [row], padding, inputs.setting.kind)
         with torch.no_grad():
             predicted = int(model(**batch.model_inputs()).logits.argmax())
         right += predicted == inputs.encoded.labels[row]

@@ -45,11 +45,12 @@ class InUnit(Runner):
 
     def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
         inputs = super().inputs(given, done, index)
-        if inputs.kind != "regression":
+        if inputs.setting.kind != "regression":
             return inputs
         rows = [replace(row, label=self.a * row.label + self.b) for row in inputs.examples]
         encoded = replace(inputs.encoded, labels=[row.label for row in rows])
-        return replace(inputs, examples=rows, encoded=encoded, value_range=(self.b, 5 * self.a + self.b))
+        setting = replace(inputs.setting, value_range=(self.b, 5 * self.a + self.b))
+        return replace(inputs, examples=rows, encoded=encoded, setting=setting)
 
 
 def in_unit(of: Runner, a: float = 1.0, b: float = 0.0) -> InUnit:
@@ -63,7 +64,7 @@ def answers(of: InUnit, phases: Sequence[Phase], steps: int = 3) -> Any:
 
 
 def stored_answers(inputs: PhaseInputs, tensors: Mapping[str, Mapping[str, torch.Tensor]], **options: Any) -> Any:
-    stack, kept = Stack(inputs.entries, inputs.setting()), dict(tensors.get("kept", {}))
+    stack, kept = Stack(inputs.entries, inputs.setting), dict(tensors.get("kept", {}))
     each = inputs.encoded.rows_per_example
     model = load_classifier(
         inputs.source,
@@ -79,7 +80,7 @@ def stored_answers(inputs: PhaseInputs, tensors: Mapping[str, Mapping[str, torch
     stack.rebuild(trainee, kept)
     if stack.predictor is not None:
         return stack.predict(trainee, kept, TEXTS)[:, 0].astype(np.float64)
-    encoded = encode(TEXTS, inputs.tokenizer, 32, rows_per_example=each, reading=inputs.reading)
+    encoded = encode(TEXTS, inputs.tokenizer, 32, rows_per_example=each, reading=inputs.setting.reading)
     padding = padding_of(inputs.tokenizer)
     padded = {"padding": padding}
     return predict(trainee.model, encoded, kind="regression", **padded, **options)[:, 0].astype(np.float64)

@@ -70,7 +70,7 @@ def _board(board: Board, width: int) -> Iterator[Text]:
         columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
     while columns:
         count = 1
-        while count < len(columns) and _width([first, *columns[: count + 1]]) <= width:
+        while count < len(columns) and sum(_widths([first, *columns[: count + 1]])) + 2 * (count + 1) <= width:
             count += 1
         yield from _rows([first, *columns[:count]])
         columns = columns[count:]
@@ -96,10 +96,6 @@ def _text(cell: Cell, marked: bool) -> Text:
 
 def _widths(columns: Sequence[TextColumn]) -> list[int]:
     return [max(len(head), *(cell.cell_len for cell in cells)) for head, cells in columns]
-
-
-def _width(columns: Sequence[TextColumn]) -> int:
-    return sum(_widths(columns)) + 2 * (len(columns) - 1)
 
 
 def _rows(columns: Sequence[TextColumn]) -> Iterator[Text]:

@@ -15,9 +15,8 @@ from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, 
 from regft_core.report.formatting import factor, unit
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
-from regft_core.report.values import Block, Comparison, Row
+from regft_core.report.values import Block, Comparison
 from regft_core.report.wrong_answers import SetAnswers
-from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reliability import equal_mass
 from regft_core.statistics.verdict import GAIN, LOSS, SAME
 from regft_core.statistics.verdict import NONE as NO_VERDICT
@@ -47,18 +46,15 @@ def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
     sets = {f"{name} (n = {n})": name for name, n in block.sets.items() if name in block.rows[0].scores}
     shown = {title: _dots(block, name) for title, name in sets.items()}
-    ends = {title: _ends(_estimates(block.rows, name, block.primary)) for title, name in sets.items()}
+    ends = {title: _ends(block, name) for title, name in sets.items()}
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
     x = block.primary + (" × 100" if factor(block.primary) == 100 else "")
     return _by_set(f"scores-{block.name}", f"Scores of all seeds on {block.title}", block, shown, ends, labels, x)
 
 
-def _estimates(rows: Sequence[Row], name: str, metric: str) -> list[Estimate]:
-    """Scores on a set, by which an axis goes: not those of constant answers."""
-    return [row.scores[name][metric].estimate for row in rows if not row.constant]
-
-
-def _ends(estimates: Iterable[Estimate]) -> list[float]:
+def _ends(block: Block, name: str) -> list[float]:
+    """Scores on a set and the ends of their intervals, by which an axis goes: not those of constant answers."""
+    estimates = (row.scores[name][block.primary].estimate for row in block.rows if not row.constant)
     return [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
 
 

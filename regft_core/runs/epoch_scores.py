@@ -66,8 +66,8 @@ def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primar
     chosen_on = DEV if rule == "best_on_dev_as_published" else SET_ASIDE
     scores = [
         [label, rows, step, step / trained.steps_per_epoch, None if score is None else sign * score]
-        for rows, looks in ((chosen_on, trained.best), (DEV, trained.watched))
-        if looks is not None
+        for looks in trained.looks
+        for rows in [chosen_on if looks.keeps_best else DEV]
         for step, score in looks.scores
     ]
     return {"epoch_scores": {"metric": primary, "scores": scores}} if scores else {}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from regft_core.data.examples import Example
     from regft_core.runs.run_folder import OpenRun
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
-    from regft_core.training.loop import Judge
+    from regft_core.training.loop import EpochScores, Judge
     from regft_core.training.merges import Outcome
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
@@ -95,8 +95,7 @@ def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: boo
     try:
         done = train(
             inputs,
-            judge=_judge(phase, phase.judging(member)) if training.checkpoint != "last" else None,
-            watch=_judge(phase, run.dev_rows) if training.epoch_scores else None,
+            looks=_looks(phase, member),
             checkpointer=working,
             checkpoint_seconds=run.params.execution.checkpoint_seconds,
             progress=ProgressWriter(run.job.progress, run.job.name, member_label(phase.name, member)),
@@ -243,10 +242,20 @@ def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
     )
 
 
-def _judge(phase: RunPhase, examples: list[Example]) -> Judge:
+def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
+    """The scores of every epoch: those that choose one, and those that are only looked at."""
     from regft_core.runs.epoch_scores import judge
+    from regft_core.training.loop import EpochScores
 
-    return judge(phase.encode(examples), examples, phase.run.task, phase.tokenizer, phase.run.device)
+    def score(examples: list[Example]) -> Judge:
+        return judge(phase.encode(examples), examples, phase.run.task, phase.tokenizer, phase.run.device)
+
+    looks = []
+    if phase.training.checkpoint != "last":
+        looks.append(EpochScores("best", score(phase.judging(member)), keeps_best=True))
+    if phase.training.epoch_scores:
+        looks.append(EpochScores("watched", score(phase.run.dev_rows)))
+    return looks
 
 
 # ---------------------------------------------------------------------------- the record of a phase
@@ -258,7 +267,7 @@ def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
     """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
     done = trained.progression
     batches = max(1, done.batches)
-    best = trained.best
+    best = next((scores for scores in trained.looks if scores.keeps_best), None)
     chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
     return chosen | {
         "steps": done.step,

@@ -8,7 +8,7 @@ in a run's key.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from regft_core.models.devices import computing_alone
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
 from regft_core.training.graphs import CudaRecorder
-from regft_core.training.loop import Checkpointer, EpochScores, Judge, Loop, Progression
+from regft_core.training.loop import EpochScores, Loop, Progression
 from regft_core.training.stack import Stack
 from regft_core.training.stream import BatchStream, FitData
 from regft_core.training.trainee import Trainee
@@ -112,8 +112,7 @@ class TrainedPhase:
     skipped: str | None = None
     progression: Progression = field(default_factory=Progression)
     peak_memory_bytes: int | None = None
-    best: EpochScores | None = None
-    watched: EpochScores | None = None
+    looks: Sequence[EpochScores] = ()
     steps_per_epoch: int = 1
 
 
@@ -199,39 +198,18 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 
 
 @computing_alone()
-def train(
-    inputs: PhaseInputs,
-    *,
-    checkpointer: Checkpointer | None = None,
-    checkpoint_seconds: float = 60.0,
-    progress: Callable[..., None] | None = None,
-    on_step: Callable[[int], None] | None = None,
-    judge: Judge | None = None,
-    watch: Judge | None = None,
-) -> TrainedPhase:
-    """Run a phase to its end; the trainee is left with its weight views in place.
-
-    With a ``judge`` the phase leaves its best epoch instead of its last step. What ``watch`` says of every epoch is
-    kept, and changes nothing.
+def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
+    """Run a phase to its end, with ``loop_options`` of :class:`Loop`; the trainee keeps its weight views in place.
 
     Raises:
         RunFailed: the loss became NaN.
         ModelError: a regulariser cannot act on this encoder.
         RegftError: another thread of this process loads or trains a model.
     """
-    best = EpochScores("best", judge, keeps_best=True) if judge is not None else None
-    watched = EpochScores("watched", watch) if watch is not None else None
-    phase = prepare(
-        inputs,
-        checkpointer=checkpointer,
-        checkpoint_seconds=checkpoint_seconds,
-        progress=progress,
-        on_step=on_step,
-        looks=[scores for scores in (best, watched) if scores is not None],
-    )
+    phase = prepare(inputs, **loop_options)
     if (loop := phase.loop) is not None:
         phase.progression = loop.train()
-        phase.best, phase.watched, phase.steps_per_epoch = best, watched, loop.steps_per_epoch
+        phase.looks, phase.steps_per_epoch = loop.looks, loop.steps_per_epoch
         phase.loop = None  # it has the optimiser's memory
         device = phase.trainee.device
         phase.peak_memory_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

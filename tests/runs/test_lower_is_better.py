@@ -54,7 +54,11 @@ def test_the_epoch_with_the_smallest_error_is_kept() -> None:
 
 def test_scores_by_epoch_are_written_down_as_the_metric_is() -> None:
     looked: Any = SimpleNamespace(
-        best=SimpleNamespace(scores=[(3, -4.0)]), watched=SimpleNamespace(scores=[(3, -5.0)]), steps_per_epoch=3
+        looks=[
+            SimpleNamespace(keeps_best=True, scores=[(3, -4.0)]),
+            SimpleNamespace(keeps_best=False, scores=[(3, -5.0)]),
+        ],
+        steps_per_epoch=3,
     )
     found = epoch_scores("finetune", looked, "best_on_split", "mse")["epoch_scores"]
     assert found == {
@@ -71,9 +75,8 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     inputs: Any = SimpleNamespace(
         encoded=bench.encoded,
         tokenizer=bench.tokenizer,
-        training=bench.training,
+        setting=bench.setting,
         device="cpu",
-        kind="regression",
         validation_rows=rows,
     )
     members = []

@@ -23,6 +23,7 @@ from regft_core.runs.training_run import PhaseInputs, outcome_tensors, train
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.methods import RepeatConfig
+from regft_core.training.loop import EpochScores
 from regft_core.training.stack import Stack
 from regft_core.training.trainee import Trainee
 from tests.methods.cases import task
@@ -181,12 +182,11 @@ def test_epochs_and_members_are_judged_in_the_unit_of_the_targets() -> None:
     rows = [replace(row, label=1e5 * row.label + 7e4) for row in TEXTS]
     about = {"kind": "regression", "labels": None, "metrics": ["mse"], "primary": "mse", "positive_label": None}
     encoded = encode(rows, inputs.tokenizer, 32)
-    trained = train(inputs, watch=judge(encoded, rows, about, inputs.tokenizer, "cpu"))
-    assert trained.watched is not None
+    trained = train(inputs, looks=[EpochScores("watched", judge(encoded, rows, about, inputs.tokenizer, "cpu"))])
     stored = outcome_tensors(inputs, trained, weights=True)
     gold = np.array([row.label for row in rows])
     error = np.square(gold - stored_answers(inputs, stored)).mean()
-    assert trained.watched.scores[-1][1] == pytest.approx(-error, rel=1e-4)
+    assert trained.looks[0].scores[-1][1] == pytest.approx(-error, rel=1e-4)
     shares = [inputs.encoded.labels[row] for row in inputs.validation_rows]
     assert -validation_score(inputs, stored, about) < 3 * np.var(shares)
 

@@ -127,7 +127,7 @@ class MaskTuning(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import trained_head
+        from regft_core.models.masking import TRAINED_HEAD
 
         self.second: Any = None
         self.mask_token = trainee.mask_token(self.name)
@@ -138,7 +138,7 @@ class MaskTuning(Regulariser):
         else:
             self._attach_head(trainee, handed)
         if not self.pretrained:
-            self.marks.append(trained_head(self.name))
+            self.marks.append(f"{self.name}: {TRAINED_HEAD}")
 
     def _attach_head(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import load_masked_lm_head

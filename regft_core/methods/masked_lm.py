@@ -86,12 +86,12 @@ class MaskedLm(Regulariser):
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import trained_head
+        from regft_core.models.masking import TRAINED_HEAD
 
         self.mask_token = trainee.mask_token(self.name)
         head, pretrained = self._head(trainee)
         if not pretrained:
-            self.marks.append(trained_head(self.name))
+            self.marks.append(f"{self.name}: {TRAINED_HEAD}")
         if self.options.trains == "head":
             self._require_own_weights(trainee, head)
             trainee.model.requires_grad_(False)

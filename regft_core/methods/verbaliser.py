@@ -168,13 +168,13 @@ class Verbaliser(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import take_head, trained_head
+        from regft_core.models.masking import TRAINED_HEAD, take_head
 
         if not self.model.pretrained_head:
             phase = self.options.head
             state = handed[phase].of("masked_lm") if phase is not None else {}
             take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee.source.name)
-            self.marks.append(trained_head(self.name))
+            self.marks.append(f"{self.name}: {TRAINED_HEAD}")
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Count what the template leaves no room for; tokenise the demonstrations."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from regft_core.data.batches import Batch
     from regft_core.models.source import ModelSource
 
+#: Mark of a result.
+TRAINED_HEAD = "its masked-LM head was trained on the task's training text, the checkpoint has none"
+
 
 def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.Generator) -> Tensor:
     """Choose the positions to mask, as booleans ``[B, n]``.
@@ -83,11 +86,6 @@ def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]
     """Parameters of a masked-LM head that the model does not have: all but the tied embedding."""
     shared = {id(parameter) for parameter in model.parameters()}
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
-
-
-def trained_head(method: str) -> str:
-    """The mark of a result whose masked-LM head is not the checkpoint's."""
-    return f"{method}: its masked-LM head was trained on the task's training text, the checkpoint has none"
 
 
 def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], name: str) -> None:

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from regft_core.data.examples import Example
-from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.layer_probes import drawn, judged, trained_heads
 from regft_core.evaluate.analyses.token_similarity import similarity
 from regft_core.evaluate.analysis_result import RUN, Unfit
-from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows
+from regft_core.evaluate.evaluated import OtherRows
 from regft_core.kinds import find
 from regft_core.rng import derive
-from tests.evaluate.tiny_run import TinyModel, evaluated, finished, other_task
+from tests.evaluate.tiny_run import TinyModel, evaluated, finished, other_task, run_of
 
 
 def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> None:
@@ -37,18 +36,16 @@ def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> N
     assert similarity(same[:, :1], torch.ones(1, 1)).isnan().all()
 
 
-def probing(trained: TinyModel, others: dict[str, OtherRows], seed: int = 0, **options: Any) -> Any:
+def probing(other: OtherRows, trained: TinyModel | None = None, **asked: Any) -> Any:
     """A run that heads are trained in, without its evaluation's ``run``."""
-    chosen = analyses.find("layer_probes").Config.model_validate({"tasks": list(others), **options})
-    task = {"kind": "classification", "labels": ["a", "b"], "primary": "accuracy"}
-    return EvaluatedRun(task, seed, chosen, {}, trained, others.__getitem__)
+    return run_of("layer_probes", trained or TinyModel(), others={"t": other}, tasks=["t"], **asked)
 
 
 def test_heads_are_those_of_a_loop_over_layers_with_a_linear_each() -> None:
     """Trained side by side they are what torch trains one by one: AdamW, no decay, batches in the same order."""
     other, generator = words("t"), torch.Generator().manual_seed(1)
     vectors, labels = torch.randn(3, 20, 5, generator=generator), torch.arange(20) % 2
-    run = probing(TinyModel(), {"t": other}, batch_size=6, epochs=2, learning_rate=0.01)
+    run = probing(other, batch_size=6, epochs=2, learning_rate=0.01)
     weight, bias = trained_heads(vectors, labels, 2, find("classification"), run, other)
     for layer in range(3):
         draws = torch.Generator().manual_seed(derive(0, "layer_probes.heads", "t"))
@@ -73,7 +70,7 @@ def test_a_head_learns_what_is_linear_and_nothing_of_noise() -> None:
     vectors = torch.tensor(np.stack([clear, rng.normal(size=(600, 2))]), dtype=torch.float32)
     rows = [Example(f"r{i}", "a", None, int(label)) for i, label in enumerate(gold)]
     other = OtherRows(other_task(), rows, rows)
-    run = probing(TinyModel(), {"t": other}, learning_rate=0.01, epochs=5)
+    run = probing(other, learning_rate=0.01, epochs=5)
     known, unknown = judged(run, other, vectors[:, :300], rows[:300], vectors[:, 300:], rows[300:])
     assert known == 1.0
     assert unknown == pytest.approx(0.5, abs=0.12)
@@ -110,9 +107,9 @@ def test_probes_of_another_task() -> None:
 
 def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     other = words("t")
-    assert drawn(other.examples, None, probing(TinyModel(), {"t": other}), "t") != list(other.examples)
+    assert drawn(other.examples, None, probing(other), "t") != list(other.examples)
     draws = [
-        drawn(other.examples, 20, probing(TinyModel(seed=i), {"t": other}, seed), "t")
+        drawn(other.examples, 20, probing(other, TinyModel(seed=i), seed=seed), "t")
         for i, seed in ((0, 0), (1, 0), (0, 1))
     ]
     assert len(draws[0]) == 20

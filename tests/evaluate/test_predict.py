@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
 
 from regft_core.data.batches import Padding
 from regft_core.data.encode import Encoded
@@ -18,20 +17,13 @@ from tests.methods.harness import examples
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3
-    )
-    return BertForSequenceClassification(config)
+    return TinyModel(labels=("a", "b", "c")).model
 
 
 @pytest.fixture
 def encoded():
-    rng = np.random.default_rng(0)
-    rows = [rng.integers(1, 50, size=length).tolist() for length in (5, 19, 3, 12, 5, 30, 7)]
-    zeros = [[0] * len(row) for row in rows]
-    ids = [f"r{i}" for i in range(len(rows))]
-    return Encoded(rows, zeros, [0] * len(rows), ids, zeros)
+    """Twelve texts of different lengths."""
+    return TinyModel().encode(examples(12))
 
 
 def alone(model, encoded):
@@ -43,7 +35,7 @@ def alone(model, encoded):
 @pytest.mark.parametrize("tokens", [1, 40, 60, None])
 def test_logits_are_in_order_whatever_the_batch(model, encoded, tokens):
     got = predict(model, encoded, batch_tokens=tokens, padding=Padding(0))
-    assert (got.shape, got.dtype) == ((7, 3), np.float32)
+    assert (got.shape, got.dtype) == ((12, 3), np.float32)
     np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
 
 
@@ -59,10 +51,12 @@ def test_dropout_is_off_and_every_training_flag_comes_back(model, encoded):
 
 def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded):
     model.train()
+    token = encoded.input_ids[3][-2]  # the last word of a text
     with torch.no_grad():
-        model.bert.embeddings.word_embeddings.weight[encoded.input_ids[3][0]] = float("nan")
-    hit = [encoded.input_ids[3][0] in row for row in encoded.input_ids]
-    with raises_code(RunFailed, "not-finite", f"{sum(hit)} of 7", f"idx r{hit.index(True)}"):
+        model.bert.embeddings.word_embeddings.weight[token] = float("nan")
+    hit = [token in row for row in encoded.input_ids]
+    assert sum(hit) < 12
+    with raises_code(RunFailed, "not-finite", f"{sum(hit)} of 12", f"idx {hit.index(True)}"):
         predict(model, encoded, padding=Padding(0))
     assert model.training
 
@@ -70,22 +64,22 @@ def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded
 def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
     """Memory that runs out is a fake here: a CPU has no such error."""
     expected = predict(model, encoded, batch_tokens=1, padding=Padding(0))
-    original, sizes = type(model).forward, []
+    original, sizes, most = type(model).forward, [], 4 * max(encoded.lengths)
 
     def limited(self, *args, **kwargs):
         tokens = kwargs["input_ids"].numel()
         sizes.append(tokens)
-        if tokens > 60:
+        if tokens > most:
             raise torch.OutOfMemoryError("a fake")
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(type(model), "forward", limited)
     got = predict(model, encoded, batch_tokens=500, padding=Padding(0))
     np.testing.assert_allclose(got, expected, atol=2e-6)
-    assert sizes[0] == 7 * 30
-    assert all(size <= 60 for size in sizes[2:])
-    long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90])
-    with raises_code(OutOfMemory, "out-of-memory", "one example of 90"):
+    assert sizes[0] == 3 * most
+    assert all(size <= most for size in sizes[2:])
+    long = Encoded([[1] * (most + 1)], None, [0], ["r"], [[0] * (most + 1)])
+    with raises_code(OutOfMemory, "out-of-memory", f"one example of {most + 1}"):
         predict(model, long, batch_tokens=500, padding=Padding(0))
 
 

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from regft_core.data.batches import Padding, collate
-from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.sensitivity import concentration, drawn, gini, histogram, measured
-from regft_core.evaluate.evaluated import EvaluatedRun
-from tests.evaluate.tiny_run import TinyModel
+from tests.evaluate.tiny_run import TinyModel, run_of
 from tests.methods.harness import examples
 
 
@@ -41,9 +39,7 @@ def test_sensitivity_is_weight_times_gradient_of_the_loss_on_training_rows(kind:
     """One batch of all rows, by hand: no moving average, no draw."""
     trained = TinyModel(kind=kind)
     trained.learned = rows = examples(11, kind=kind)
-    chosen = analyses.find("sensitivity").Config(batches=1, batch_size=11, decay=0.0)
-    run: Any = EvaluatedRun({"kind": kind}, 0, chosen, {}, trained)  # type: ignore[arg-type]
-    values = measured(run)
+    values = measured(run_of("sensitivity", trained, batches=1, batch_size=11, decay=0.0))
     encoded = trained.encode(rows)
     batch = collate(encoded, range(11), Padding(0), kind)
     logits = trained.model(**batch.model_inputs()).logits
@@ -64,18 +60,16 @@ def test_sensitivity_is_weight_times_gradient_of_the_loss_on_training_rows(kind:
 def test_it_is_a_moving_average_over_batches_drawn_with_the_seed() -> None:
     trained = TinyModel()
     trained.learned = examples(20)
-    config = analyses.find("sensitivity").Config
 
     def values(seed: int = 0, **options: Any) -> Any:
-        run: Any = EvaluatedRun({"kind": "classification"}, seed, config(**options), {}, trained)  # type: ignore[arg-type]
-        return measured(run)
+        return measured(run_of("sensitivity", trained, seed=seed, **options))
 
     one, both = (values(batches=count, batch_size=8, decay=0.0) for count in (1, 2))
     # The first batch of both is the same, so the second one alone is what is left of the average.
     average = values(batches=2, batch_size=8, decay=0.75)
     np.testing.assert_allclose(average, 0.25 * both + 0.75 * 0.25 * one, rtol=1e-4, atol=1e-12)
     assert not np.allclose(values(1, batches=1, batch_size=8, decay=0.0), one, rtol=1e-3, atol=1e-12)
-    run: Any = EvaluatedRun({}, 0, config(batches=5, batch_size=8), {}, trained)  # type: ignore[arg-type]
+    run = run_of("sensitivity", trained, batches=5, batch_size=8)
     batches = [[row.idx for row in rows] for rows in drawn(trained.learned, run)]
     assert [len(set(rows)) for rows in batches] == [8] * 5
     assert not set(batches[0]) & set(batches[1])  # one order before the next

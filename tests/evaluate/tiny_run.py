@@ -57,12 +57,7 @@ class TinyModel:
             yield collate(encoded, indices, padding_of(self.tokenizer), self.kind)
 
     def predict(self, encoded: Encoded) -> Any:
-        return predict(
-            self.model,
-            encoded,
-            padding=padding_of(self.tokenizer),
-            kind=self.kind,
-        )
+        return predict(self.model, encoded, padding=padding_of(self.tokenizer), kind=self.kind)
 
     def training_rows(self) -> Sequence[Example]:
         return self.learned
@@ -97,24 +92,28 @@ def judged(probabilities: Sequence[Sequence[float]], gold: Sequence[int]) -> Eva
     return EvaluatedSet("dev", "classification", logits, np.asarray(gold), given, LABELS, np.arange(len(LABELS)))
 
 
-def evaluated(
+def run_of(
     name: str,
     trained: TinyModel | None,
-    judged: EvaluatedSet,
+    judged: EvaluatedSet | None = None,
     *,
     seed: int = 0,
     others: Mapping[str, OtherRows] | None = None,
     models: Mapping[str, TinyModel] | None = None,
     task: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
-) -> Findings:
-    """Run an evaluation on one set; ``task`` is what its ``task.json`` has in other words than usual."""
-    evaluation = analyses.find(name)
-    usual = {"kind": judged.kind, "labels": list(LABELS) if judged.labels else None, "primary": "accuracy"}
-    chosen = evaluation.Config.model_validate(options)
-    asked = [given.__getitem__ if given else None for given in (others, models)]
-    described = {**usual, "positive_label": None, "sets": {}, **task}
-    run: Any = EvaluatedRun(described, seed, chosen, {judged.name: judged}, trained, *asked)
-    findings = evaluation.run(run)
+) -> Any:
+    """A run as an evaluation sees it, with one set or none; ``task`` is what its ``task.json`` has that is unusual."""
+    (kind,) = {one.kind for one in (trained, judged) if one is not None}
+    usual = {"kind": kind, "labels": list(LABELS) if kind == "classification" else None, "primary": "accuracy"}
+    chosen = analyses.find(name).Config.model_validate(options)
+    asked: Any = [given.__getitem__ if given else None for given in (others, models)]
+    sets, described = {} if judged is None else {judged.name: judged}, {**usual, "positive_label": None, "sets": {}}
+    return EvaluatedRun({**described, **task}, seed, chosen, sets, trained, *asked)  # type: ignore[arg-type]
+
+
+def evaluated(name: str, trained: TinyModel | None, judged: EvaluatedSet, **asked: Any) -> Findings:
+    """Run an evaluation on one set."""
+    findings = analyses.find(name).run(run_of(name, trained, judged, **asked))
     findings.as_json({judged.name})  # is what an evaluation may find
     return findings

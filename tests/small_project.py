@@ -69,12 +69,15 @@ def review(number: int, words: int = 6) -> str:
     )
 
 
-def build(root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, **changes: Any) -> Path:
+def build(
+    root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, encoder: str = "bert", **changes: Any
+) -> Path:
     """Write a project at ``root``.
 
     Args:
         tasks: task name -> YAML; ``reviews`` by default.
         words: length of the texts of the training split.
+        encoder: its architecture; with ``-mlm`` at the end it has a masked-LM head.
         changes: sections of ``params.yaml``; mappings are merged.
     """
     root.mkdir(parents=True, exist_ok=True)
@@ -99,7 +102,8 @@ def build(root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, **
         write_csv(root / "data" / f"pairs{ending}.csv", [("one", "other", "verdict"), *rows])
         stars = ((review(n, 6 + more), n % 6) for n in range(32))
         write_csv(root / "data" / f"scores{ending}.csv", [("review", "stars"), *stars])
-    shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "models" / "tiny")
+    made = tiny_model_dir(root / "scratch", encoder.removesuffix("-mlm"), masked_lm=encoder.endswith("-mlm"))
+    shutil.copytree(made, root / "models" / "tiny")
     shutil.rmtree(root / "scratch")
     return root
 

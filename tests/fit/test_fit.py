@@ -22,8 +22,8 @@ from regft_core.runs.opened_project import open_project
 from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
 from tests.errors import raises_code
-from tests.small_project import REPOSITORY, build, review, stage, write_csv
-from tests.tiny import tiny_model_dir
+from tests.promises.kit import fit_folder
+from tests.small_project import build, review, stage, write_csv
 
 #: Few methods and short trainings; one of them is tuned.
 PRESET = """\
@@ -41,7 +41,6 @@ tuning:
     vanilla_no_dropout:
       - - {training.learning_rate: 1.0e-3}
 """
-PARAMS = "execution: {executor: serial, device: cpu}\n"
 
 
 def rows(count: int = 36) -> list[tuple[str, str, str]]:
@@ -53,14 +52,7 @@ def rows(count: int = 36) -> list[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with a tiny encoder and a short preset, in which fit is called."""
-    folder = tmp_path_factory.mktemp("fit") / "project"
-    for name in ("dvc.yaml", ".dvcignore"):
-        folder.mkdir(exist_ok=True)
-        shutil.copy(REPOSITORY / name, folder / name)
-    shutil.copytree(REPOSITORY / "pipelines", folder / "pipelines")
-    (folder / "pipelines" / "own_data.yaml").write_text(PRESET)
-    (folder / "params.yaml").write_text(PARAMS)
-    shutil.copytree(tiny_model_dir(folder / "scratch", "bert"), folder / "tiny")
+    folder = fit_folder(tmp_path_factory.mktemp("fit") / "project", PRESET)
     write_csv(folder / "reviews.csv", [("review", "verdict", "product"), *rows()])
     return folder
 

@@ -83,6 +83,11 @@ def dvc(root: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+def git(root: Path, *arguments: str) -> None:
+    """Run a git command in the project."""
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=root, check=True)
+
+
 def ran(output: str) -> list[str]:
     """Names of the stages that ``dvc repro`` executed, without the file they are in."""
     return [name.rsplit(":", 1)[-1] for name in re.findall(r"Running stage '([^']+)'", output)]
@@ -112,13 +117,12 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "pipelines" / "tasks" / "own.yaml").write_text(OWN)
     (root / "pipelines" / "methods" / "chain.yaml").write_text(CHAIN)
     (root / "params.yaml").write_text("# what to run\n" + yaml.dump(PARAMS, sort_keys=False))
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
-    subprocess.run([*git, "init", "-q"], cwd=root, check=True)
+    git(root, "init", "-q")
     dvc(root, "init", "-q")
     shutil.copy(REPOSITORY / ".dvcignore", root / ".dvcignore")
     output = dvc(root, "repro")
-    subprocess.run([*git, "add", "-A"], cwd=root, check=True)
-    subprocess.run([*git, "commit", "-qm", "a project"], cwd=root, check=True)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "a project")
     (root.parent / "output").write_text(output)
     return root
 

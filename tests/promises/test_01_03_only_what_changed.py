@@ -18,7 +18,7 @@ import yaml
 from mlflow import MlflowClient
 
 from regft_core.tracking.sync import sync_project
-from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, ran, stored
+from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, git, ran, stored
 from tests.promises.kit import change, edit
 
 ALL = ["subsample", "search", "finetune", "evaluate", "report"]
@@ -96,6 +96,7 @@ def test_an_edit_runs_what_follows_of_it(project: Path) -> None:
         assert ran(dvc(project, "repro")) == ["subsample", *stages], (file, old)
         assert {name for name, when in cells(project).items() if before.get(name) != when} == rewritten, (file, old)
         change(project, execution={"executor": "serial"})
+    assert "chain" not in {path.name for path in (project / "work").rglob("*")}  # it has left the grid
 
 
 def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
@@ -163,11 +164,10 @@ def test_what_dvc_has_is_not_computed_again(project: Path, tmp_path: Path) -> No
     remote = tmp_path / "remote"
     dvc(project, "remote", "add", "-q", "-d", "here", str(remote))
     dvc(project, "push")
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
-    subprocess.run([*git, "add", "-A"], cwd=project, check=True)
-    subprocess.run([*git, "commit", "-qm", "a remote"], cwd=project, check=True)
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "a remote")
     clone = tmp_path / "clone"
-    subprocess.run([*git, "clone", "-q", str(project), str(clone)], cwd=tmp_path, check=True)
+    git(tmp_path, "clone", "-q", str(project), str(clone))
     shutil.copytree(project / "models", clone / "models", dirs_exist_ok=True)
     dvc(clone, "pull")
     assert ran(dvc(clone, "repro")) == ["subsample"]
@@ -235,7 +235,6 @@ def test_of_two_at_once_the_second_says_who_holds_the_project(project: Path) -> 
     change(project, training={"epochs": 12})
     command = [sys.executable, "-m", "dvc", "repro"]
     first = subprocess.Popen(command, cwd=project, env=environment(), stdout=subprocess.PIPE, text=True)
-    assert first.stdout is not None
     for line in first.stdout:
         if "regft_core finetune" in line:
             break
@@ -304,14 +303,13 @@ def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path
 
 @pytest.mark.slow
 def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path) -> None:
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
     shutil.copy(REPOSITORY / "data/.gitignore", project / "data/.gitignore")
-    subprocess.run([*git, "rm", "-rq", "--cached", "data/own"], cwd=project, check=True)
-    subprocess.run([*git, "commit", "-qm", "data are no business of git"], cwd=project, check=True)
+    git(project, "rm", "-rq", "--cached", "data/own")
+    git(project, "commit", "-qm", "data are no business of git")
     setting = "pipelines/methods/chain.yaml:phases.finetune.regularisers.hype.scale=1e-4"
     assert attempt(project, "exp", "run", "--temp", "-S", setting).returncode != 0
     dvc(project, "add", "-q", "data/own")
-    subprocess.run([*git, "add", "data/own.dvc", "data/.gitignore"], cwd=project, check=True)
+    git(project, "add", "data/own.dvc", "data/.gitignore")
     before = stored(project)
     dvc(project, "exp", "run", "--queue", "-n", "queued", "-S", setting)
     dvc(project, "exp", "run", "--run-all")

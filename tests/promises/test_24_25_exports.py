@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from transformers import AutoTokenizer, pipeline
 
 import regft
@@ -28,7 +27,7 @@ from regft_core.models.onnx import FILE, PACKAGES, logits_of
 from regft_core.serve.model import load_served
 from tests import warm
 from tests.extras import needs
-from tests.promises.kit import done, python, run_cells
+from tests.promises.kit import done, python, run_cells, write_method
 from tests.promises.kit import regft as command_line
 from tests.serve.test_http import ask, served
 from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, review, write_csv
@@ -75,8 +74,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tasks = {name: task | splits for name, (task, _) in TASKS.items()}
     root = tmp_path_factory.mktemp("exports") / "project"
     build(root, tasks=tasks, methods=["vanilla", "pooled"], grid={"tasks": list(tasks), "seeds": [0]})
-    method = {"description": "a head on the mean", "model": {"pooling": "mean", "pairs": "separately"}}
-    (root / "pipelines" / "methods" / "pooled.yaml").write_text(yaml.dump(method))
+    write_method(root, "pooled", model={"pooling": "mean", "pairs": "separately"})
     write_csv(root / "data" / "rows.csv", [COLUMNS, *rows(range(40))])
     NEW.to_csv(root / "data" / "new.csv", index=False)
     write_csv(root / "data" / "hidden.csv", [("review",), *((review(n),) for n in range(5)), ("",)])

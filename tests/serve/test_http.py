@@ -62,8 +62,7 @@ def served(model: Any, limits: Limits | None = None) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
-    found = load_served(exported["vanilla", "reviews"], "cpu")
-    return found
+    return load_served(exported["vanilla", "reviews"], "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from regft_core.settings.preset import lay_out, preset_text
 from regft_core.settings.project import Project
 from regft_core.settings.run_config import lay_out_config, run_config
 from tests.errors import raises_code
+from tests.promises.kit import change, write_method
 from tests.settings.conftest import PARAMS, Build
 from tests.small_project import TASK, build
 
@@ -159,10 +160,8 @@ SETTINGS: dict[str, Any] = {
     "task_settings": {"reviews": {"training": {"epochs": 2}, "methods": {"hype_n": {"training": {"epochs": 3}}}}},
     "tuning": {"selection": "split", "values": {}, "methods": {"chain": {"training.learning_rate": [1e-3, 1e-4]}}},
 }
-CHAIN = {"phases": {"far": {"data": {"task": "other"}, "training": {"max_steps": 2}}, "finetune": {}}}
-PUPIL = {
-    "phases": {"one": {"method": "hype_strong"}, "two": {"method": "weight_mixup_soup"}, "finetune": {"start": "one"}}
-}
+CHAIN = {"far": {"data": {"task": "other"}, "training": {"max_steps": 2}}, "finetune": {}}
+PUPIL = {"one": {"method": "hype_strong"}, "two": {"method": "weight_mixup_soup"}, "finetune": {"start": "one"}}
 
 
 def keys(project: Project, cell: Cell) -> Any:
@@ -171,8 +170,8 @@ def keys(project: Project, cell: Cell) -> Any:
 
 def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     root = build(tmp_path / "project", tasks={"reviews": TASK, "other": TASK}, **SETTINGS)
-    (root / "pipelines/methods/chain.yaml").write_text(yaml.dump(CHAIN))
-    (root / "pipelines/methods/pupil.yaml").write_text(yaml.dump(PUPIL, sort_keys=False))
+    write_method(root, "chain", phases=CHAIN)
+    write_method(root, "pupil", phases=PUPIL)
     project = open_project(root)
     prepare(project)
     cells = [Cell(method, "reviews", 16) for method in METHODS]
@@ -180,10 +179,7 @@ def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     configs = {cell.method: run_config(project, cell) for cell in cells}
     assert len({str(one) for one in before.values()}) == len(METHODS)
 
-    params = {"learning_rate": 0.1, "epochs": 9, "batch_size": 4}
-    (root / "params.yaml").write_text(
-        yaml.dump(yaml.safe_load((root / "params.yaml").read_text()) | {"training": params})
-    )
+    change(root, training={"learning_rate": 0.1, "epochs": 9, "batch_size": 4})
     (root / "pipelines/methods/chain.yaml").write_text(yaml.dump({"regularisers": {}}))
     (root / "pipelines/tasks/reviews.yaml").write_text(yaml.dump(TASK | {"training": {"max_steps": 7}}))
     for method, text in configs.items():

@@ -126,7 +126,6 @@ def passes(method: Method) -> float:
     total = 0.0
     for phase in method.phases:
         steps = optimiser_steps(phase.training, int(ROWS * phase.data.split))
-        assert steps is not None
         total += steps * phase.members * phase.ratio(discover())
     return total
 
@@ -141,7 +140,5 @@ def passes(method: Method) -> float:
 def test_a_compute_control_takes_as_many_plain_passes(name: str, protocol: str) -> None:
     project = shipped(protocol)
     arm, control = built(project, name, None), built(project, name + MATCHED, None)
-    assert arm is not None
-    assert control is not None
     epoch = ROWS / arm.training.batch_size
     assert passes(control) == pytest.approx(passes(arm), abs=1e-9 if name in SOUPS else epoch / 2)

@@ -49,17 +49,13 @@ def test_the_grid_the_encoder_and_the_rows_are_cut_and_it_is_said(root: Path) ->
     assert small.ROWS < ROWS
 
 
-def test_changes_win_over_the_cuts(root: Path) -> None:
+def test_changes_win_over_the_cuts_and_reproduce_a_run(root: Path, tmp_path: Path) -> None:
     changes = ["grid.seeds=[7]", "grid.tasks=[rte]", "ood=[hans]", "training.epochs=2", "report.averages={}"]
-    found = open_project(lay_out_small(root, "pats_table3", [*changes, "task_settings={}"]))
+    changes += ["task_settings={}", "method_settings.pats.training.epochs=3"]
+    found = open_project(lay_out_small(root, "pats_table3", changes))
     assert (found.params.grid.tasks, found.params.grid.seeds) == (("rte",), (7,))
     assert found.params.training.epochs == 2
     assert list(found.tasks["rte"].ood) == ["hans"]
-
-
-def test_a_run_is_reproduced_with_what_was_set_over_the_cuts(root: Path, tmp_path: Path) -> None:
-    changes = ["grid.tasks=[rte]", "report.averages={}", "task_settings={}", "method_settings.pats.training.epochs=3"]
-    found = open_project(lay_out_small(root, "pats_table3", changes))
     (tmp_path / "config.yaml").write_text(run_config(found, Cell("pats", "rte", small.ROWS)))
     again = open_project(lay_out_config(root, tmp_path / "config.yaml"))
     assert again.methods["pats"].training.epochs == found.methods["pats"].training.epochs == 3

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from regft_core.api import Project
 from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
+from tests.promises.kit import write_method
 from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
 
 #: 800 words are more tokens than any encoder here reads.
@@ -22,8 +22,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("trained") / "project"
     tasks = {"reviews": TASK, "pairs": PAIRS, "scores": SCORES}
     build(root, tasks=tasks, methods=["vanilla", "pooled"], grid={"tasks": list(tasks)})
-    method = {"description": "a plain head on the mean", "model": {"pooling": "mean", "pairs": "separately"}}
-    (root / "pipelines" / "methods" / "pooled.yaml").write_text(yaml.dump(method))
+    write_method(root, "pooled", model={"pooling": "mean", "pairs": "separately"})
     rows = [("review", "verdict"), *((review(n), ("bad", "good")[n % 2]) for n in range(31)), (LONG, "good")]
     write_csv(root / "data" / "dev.csv", rows)
     project = Project.open(root)

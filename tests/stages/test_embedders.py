@@ -19,7 +19,7 @@ from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
 from tests.small_project import PAIRS, TASK, build, predictions, read_csv, review, stage, write_csv
-from tests.tiny import EMBEDDERS, tiny_model_dir
+from tests.tiny import EMBEDDERS
 
 #: Two windows of 8 tokens and a rest that is cut, behind an instruction.
 READING = {"prompt": "see the film : ", "windows": 2, "stride": 2, "max_length": 16}
@@ -34,13 +34,11 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         root,
         tasks={"reviews": TASK, "pairs": PAIRS},
         words=14,
+        encoder=request.param,
         methods=methods,
         grid={"tasks": ["reviews", "pairs"], "seeds": [0]},
         model={"pooling": EMBEDDERS[request.param], **READING},
     )
-    shutil.rmtree(root / "models" / "tiny")
-    shutil.copytree(tiny_model_dir(root / "scratch", request.param), root / "models" / "tiny")
-    shutil.rmtree(root / "scratch")
     rows = [(review(n, 3 + n), ("bad", "good")[n % 2]) for n in range(32)]
     write_csv(root / "data" / "dev.csv", [("review", "verdict"), *rows])
     done = Project.open(root)
@@ -55,7 +53,6 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: Path, method: str, task: str) -> None:
     directory = export(Job(str(project), method, task, "16", 0), tmp_path / "model")
     served = read_served(directory)
-    assert served is not None
     assert (served.instruction, served.windows, served.stride) == ("see the film : ", 2, 2)
     model = load_served(directory, "cpu")
     context = Context(Job(str(project), method, task, "16", 0))

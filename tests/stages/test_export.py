@@ -54,7 +54,6 @@ def test_the_hub_reads_the_scores_of_a_card_that_is_pushed(
         hub.made = []
         assert push(folder, "someone/new").startswith(hub.url)
         pushed = hub.find("models", "someone/new")
-        assert pushed is not None
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         assert (hub.made, pushed.files) == (["new"], {name: path.read_bytes() for name, path in files.items()})
 
@@ -62,7 +61,6 @@ def test_the_hub_reads_the_scores_of_a_card_that_is_pushed(
 def test_the_commands_that_the_report_names_work(trained: Path) -> None:
     page = (trained / "reports" / "report.html").read_text()
     command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
-    assert command is not None
     name, *arguments = command[1].split()
     done = stage(trained, name, *arguments)
     assert done.returncode == 0, done.stderr

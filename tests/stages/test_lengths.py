@@ -22,7 +22,10 @@ def long(tmp_path: Path) -> Path:
     return build(tmp_path / "project", tasks={"reviews": TASK, "pairs": PAIRS}, words=59)
 
 
-def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None:
+def test_the_stage_writes_the_lengths_and_warns_and_so_does_the_plan_before_it(long: Path, capsys: Any) -> None:
+    assert "token lengths of reviews: known after" in stage(long, "plan").stdout
+    prepare_dataset(long, "reviews", open_project(long).tasks)
+    planned = stage(long, "plan")
     prepare(open_project(long))
     found = json.loads((long / "work" / "lengths" / "reviews.json").read_text())
     assert (found["max_length"], found["limit"], set(found["sets"])) == (32, 160, {"train", "dev", "shop"})
@@ -31,12 +34,6 @@ def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None
     printed = capsys.readouterr()
     assert "reviews: max_length 32 cuts 100.0% of train" in printed.err
     assert "set model.max_length: 64 in params.yaml." in printed.err
-
-
-def test_the_plan_says_it_before_the_stage_has_run(long: Path) -> None:
-    assert "token lengths of reviews: known after" in stage(long, "plan").stdout
-    prepare_dataset(long, "reviews", open_project(long).tasks)
-    planned = stage(long, "plan")
     assert "tokens per row at max_length 32" in planned.stdout
     assert max(map(len, planned.stdout.splitlines())) <= 80
     assert "cuts 100.0% of train" in planned.stderr
@@ -51,7 +48,6 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
     params = long / "params.yaml"
     params.write_text(params.read_text().replace("max_length: 32", "max_length: 64"))
     again = lengths.known_lengths(open_project(long), "reviews")
-    assert again is not None
     assert (again["max_length"], again["sets"]["train"]["cut"]) == (64, 0.0)
     prepare(open_project(long))
     assert lengths.up_to_date_lengths(open_project(long), "reviews") == again

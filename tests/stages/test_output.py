@@ -19,7 +19,6 @@ def call(*arguments: str, folder: Path, encoding: str = "utf-8", head: bool = Fa
     command = [sys.executable, "-m", "regft_core", *arguments]
     environment = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"}
     process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
     if head:
         process.stdout.close()
         process.stdout = None

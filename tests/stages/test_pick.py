@@ -15,18 +15,18 @@ from tests.errors import raises_code
 from tests.small_project import read_csv, review, write_csv
 
 
-def test_the_most_uncertain_row_comes_first_and_its_copies_last() -> None:
-    vectors = csr_matrix(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
-    assert choose(np.array([0.9, 0.8, 0.3, 0.7]), vectors, 4) == [0, 2, 1, 3]
-
-
-def test_a_certain_row_is_not_taken_for_being_odd() -> None:
-    vectors = csr_matrix(np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]))
-    assert choose(np.array([0.9, 0.9, 0.01]), vectors, 2) == [0, 1]
-
-
-def test_no_more_rows_than_there_are() -> None:
-    assert sorted(choose(np.ones(3), csr_matrix(np.eye(3)), 10)) == [0, 1, 2]
+@pytest.mark.parametrize(
+    ("unsure", "vectors", "rows", "chosen"),
+    [
+        # The most uncertain row comes first, and its copies last.
+        ([0.9, 0.8, 0.3, 0.7], [[1, 0], [1, 0], [0, 1], [1, 0]], 4, [0, 2, 1, 3]),
+        # A certain row is not taken for being odd.
+        ([0.9, 0.9, 0.01], [[1, 0, 0], [0.6, 0.8, 0], [0, 0, 1]], 2, [0, 1]),
+        ([1, 1, 1], [[1, 0, 0], [0, 1, 0], [0, 0, 1]], 10, [0, 1, 2]),  # no more than there are
+    ],
+)
+def test_which_rows_are_chosen(unsure: list[float], vectors: list[list[float]], rows: int, chosen: list[int]) -> None:
+    assert choose(np.array(unsure, float), csr_matrix(np.array(vectors, float)), rows) == chosen
 
 
 def test_one_label_is_unsure_by_its_margin_and_several_by_their_least_certain_label() -> None:

@@ -24,8 +24,7 @@ TEXTS = [review(0), review(1, 20), " ", "eine Übung, mit Komma", *(review(n, n 
 
 @pytest.fixture(scope="module")
 def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
-    served = load_served(exported["vanilla", "reviews"], "cpu")
-    return served
+    return load_served(exported["vanilla", "reviews"], "cpu")
 
 
 def streamed(model: Any, content: bytes, form: str = "jsonl", **options: Any) -> list[dict[str, Any]]:
@@ -93,8 +92,6 @@ def test_a_line_is_answered_before_the_next_one_comes(exported: dict[tuple[str, 
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for number in (1, 2):
             process.stdin.write(json.dumps({"review": review(number)}) + "\n")
             process.stdin.flush()

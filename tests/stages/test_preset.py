@@ -81,6 +81,3 @@ def test_mistakes_name_the_presets_own_lines(project: Path) -> None:
     assert changed.returncode == 2
     assert "--set training.epochz=2: training.epochz: unknown key" in changed.stderr
     assert "did you mean 'epochs'" in changed.stderr
-    unknown = stage(project, "preset", "smal")
-    assert unknown.returncode == 2
-    assert "small" in unknown.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from tests import warm
 from tests.small_project import TASK, build, predictions, read_csv, read_jsonl, stage, write_csv
-from tests.tiny import tiny_model_dir
 
 PROMPT = {"template": "{text} it was [MASK] .", "words": {"bad": "sad", "good": "happy"}}
 #: Out of distribution, labels have other names and another order.
@@ -45,19 +43,16 @@ assert "regft_core" not in sys.modules
 """
 
 
-def prepared(root: Path, *, masked_lm: bool = True, task: dict[str, Any] = REVIEWS, **changes: Any) -> Path:
-    build(root, tasks={"reviews": task}, **{"methods": METHODS, **changes})
+def prepared(root: Path, *, task: dict[str, Any] = REVIEWS, **changes: Any) -> Path:
+    build(root, tasks={"reviews": task}, **{"methods": METHODS, "encoder": "bert-mlm", **changes})
     rows, names = read_csv(root / "data" / "shop.csv"), {"bad": "down", "good": "up"}
     write_csv(root / "data" / "shop.csv", [[*rows[0]], *((row["review"], names[row["verdict"]]) for row in rows)])
-    if masked_lm:
-        shutil.rmtree(root / "models" / "tiny")
-        shutil.copytree(tiny_model_dir(root / "scratch", "bert", masked_lm=True), root / "models" / "tiny")
     return root
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = prepared(tmp_path_factory.mktemp("prompts") / "project", model={"max_length": 64})
+    root = prepared(tmp_path_factory.mktemp("prompts") / "project", model={"max_length": 64}, grid={"seeds": [1]})
     project = Project.open(root)
     for method in METHODS:
         project.run(method, "reviews")
@@ -94,7 +89,7 @@ def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path
 
 
 def test_a_checkpoint_without_a_head_has_one_trained_and_is_marked(tmp_path: Path) -> None:
-    root = prepared(tmp_path / "project", masked_lm=False, methods=METHODS[:2], grid={"seeds": [1]})
+    root = prepared(tmp_path / "project", encoder="bert", methods=METHODS[:2], grid={"seeds": [1]})
     Project.open(root).run("prompt_fine_tuning", "reviews")
     manifest = (root / "work" / "finetune" / "prompt_fine_tuning" / "reviews" / "16" / "manifest.json").read_text()
     assert "masked-LM head was trained on the task's training text, the checkpoint has none" in manifest

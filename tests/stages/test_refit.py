@@ -33,7 +33,7 @@ GRID: dict[str, Any] = {"sizes": ["full"], "seeds": [0, 1, 2, 3]}
 
 
 def make(root: Path, methods: list[str], task: dict[str, Any] | None = None, **changes: Any) -> Path:
-    """A project whose 40 rows are hard to tell apart for a tiny encoder, so that answers are wrong, too."""
+    """A reproduced project. Its 40 rows are hard to tell apart for a tiny encoder, so that answers are wrong, too."""
     sections = {"grid": GRID, "report": {"reference": methods[0]}, **changes}
     root = build(root, tasks={"reviews": task or FOLDED}, methods=methods, **sections)
     random = Random(0)
@@ -43,10 +43,6 @@ def make(root: Path, methods: list[str], task: dict[str, Any] | None = None, **c
         words = [("good" if label == "good" else "bad") if random.random() < 0.7 else "it", *random.choices(WORDS, k=6)]
         rows.append((" ".join([*words, str(row)]), label, f"s{row // 4}"))
     write_csv(root / "data" / "rows.csv", [("review", "verdict", "shop"), *rows])
-    return root
-
-
-def judged(root: Path) -> Path:
     assert reproduce(root) == {}
     return root
 
@@ -57,8 +53,7 @@ def described(folder: Path) -> tuple[dict[str, Any], str]:
 
 @pytest.fixture(scope="module")
 def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = make(tmp_path_factory.mktemp("folded") / "project", ["vanilla", "lp_ft"])
-    return judged(root)
+    return make(tmp_path_factory.mktemp("folded") / "project", ["vanilla", "lp_ft"])
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +67,6 @@ def final(folded: Path) -> Path:
 def test_a_refit_has_the_bits_of_a_plain_run_on_the_same_rows(folded: Path, final: Path, tmp_path: Path) -> None:
     """Training by hand on the union of all folds: another project, whose task has these rows and no folds."""
     by_hand = make(tmp_path / "plain", ["vanilla"], {**TASK, "splits": {"train": "rows.csv", "dev": "dev.csv"}})
-    judged(by_hand)
     key = described(final)[0]["run_key"]
     assert bits(by_hand)[key] == bits(folded)[key]
     context, record = finished_run(refit(folded, "vanilla", say=quiet))
@@ -92,7 +86,6 @@ def test_all_phases_train_on_all_rows_and_epochs_make_the_steps(folded: Path) ->
 def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path) -> None:
     tuning = {"selection": "split", "split": 0.7, "values": {"training.learning_rate": [1e-6, 1e-3, 3e-3]}}
     root = make(tmp_path / "project", ["vanilla"], tuning=tuning)
-    judged(root)
     runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
     means = [np.mean([run["tuned"]["trials"][trial]["score"] for run in runs]) for trial in range(3)]
     best = tuning["values"]["training.learning_rate"][int(np.argmax(means))]  # type: ignore[index]
@@ -112,7 +105,6 @@ def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path
     for record in json.loads((folded / "work/evaluate/vanilla/reviews/full/result.json").read_text())["runs"]:
         context = Context(Job(str(folded), "vanilla", "reviews", "full", record["seed"]))
         run = context.store.get(evaluation_key(context, record["key"]))
-        assert run is not None
         logits.append(from_npy(run.read_bytes("logits/dev.npy")).astype(np.float64))
         gold += [row.label for row in context.dev_rows]
     margins = np.concatenate(logits)[:, 1] - np.concatenate(logits)[:, 0]
@@ -159,7 +151,6 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
 def test_a_share_trains_too_numbers_of_steps_grow_with_it_and_a_size_is_said(tmp_path: Path) -> None:
     task, steps = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}, {"max_steps": 3, "warmup_steps": 1}
     root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": [20], "seeds": [0, 1]}, training=steps)
-    judged(root)
     job = refit(root, "vanilla", say=quiet)
     context, record = finished_run(job)
     training = context.phase("finetune").training
@@ -172,7 +163,6 @@ def test_a_share_trains_too_numbers_of_steps_grow_with_it_and_a_size_is_said(tmp
 
 def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
     root = make(tmp_path / "project", ["vanilla"], TASK, grid={"sizes": ["full", 16], "seeds": [0, 1]})
-    judged(root)
     job = refit(root, "vanilla", size="16", say=quiet)
     context, record = finished_run(job)
     assert len(context.phase("finetune").rows.examples) == 32
@@ -185,7 +175,6 @@ def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
 def test_values_have_an_expected_score_and_no_temperature(tmp_path: Path) -> None:
     task = {**SCORES, "splits": {"train": "scores.csv", "dev": {"folds": 2}}}
     root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]})
-    judged(root)
     job = refit(root, "vanilla", say=quiet)
     of, _ = described(export(job))
     assert (of["refit"]["temperature"], of["refit"]["metric"], of["refit"]["rows"]) == (None, "pearson", 32)
@@ -212,7 +201,6 @@ def test_a_threshold_counts_every_row_of_every_fold_once(folded: Path, tmp_path:
     job = Job(str(root), "vanilla", "reviews", "full", 1)
     accuracy = 0.89
     found = threshold_for(list(confidences.values()), [True] * ROWS, accuracy)
-    assert found is not None
     assert threshold_for(list(confidences.values())[:20], [True] * 20, accuracy) is None
     of, card = described(export(job, tmp_path / "careful", accuracy=accuracy))
     assert of["abstain"]["threshold"] == pytest.approx(found.threshold)
@@ -225,9 +213,7 @@ def test_a_threshold_counts_every_row_of_every_fold_once(folded: Path, tmp_path:
 def test_rows_of_a_group_count_as_one_answer(tmp_path: Path) -> None:
     task = {**FOLDED, "columns": {**TASK["columns"], "group": "shop"}, "ood": {}}
     root = make(tmp_path / "project", ["tfidf_logistic"], task)
-    judged(root)
     answers = OutOfFold(root, cell_of(Job(str(root), "tfidf_logistic", "reviews", "full", 0)), range(4)).once(0)
-    assert answers.groups is not None
     assert np.unique(answers.groups, return_counts=True)[1].tolist() == [4] * 10
     with raises_code(ModelError, "no-guarantee", "(10.0 groups in effect)"):
         export(refit(root, "tfidf_logistic", say=quiet), accuracy=0.9)
@@ -240,6 +226,5 @@ def test_an_epoch_that_the_development_set_chose_is_not_refitted(tmp_path: Path)
     task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
     training = {"checkpoint": "best_on_dev_as_published"}
     root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0]}, training=training)
-    judged(root)
     with raises_code(ConfigError, "refit-choice", "training.checkpoint", "without --refit"):
         refit(root, "vanilla", say=quiet)

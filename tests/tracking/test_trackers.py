@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
-import yaml
 
 from regft_core.errors import ConfigError, RegftError
 from regft_core.runs.opened_project import open_project
 from regft_core.tracking.sync import sync
 from tests.errors import raises_code
+from tests.promises.kit import change
 from tests.small_project import build
 from tests.tracking.tree import HYPE, Tree
 
@@ -78,11 +78,10 @@ def test_a_tracker_that_is_none_or_fails_is_said(tree: Tree, tmp_path: Path) -> 
     from regft_core.catalogue import TRACKERS
 
     root = build(tmp_path / "own")
-    params = yaml.safe_load((root / "params.yaml").read_text())
     (root / "trackers").mkdir()
     for name, code, shown in (("mlflwo", "invalid-value", "mlflow"), ("own", "bad-tracker", "own.py")):
         (root / "trackers" / "own.py").write_text("def logg(): pass\n")
-        (root / "params.yaml").write_text(yaml.dump(params | {"trackers": [name]}))
+        change(root, trackers=[name])
         with raises_code(ConfigError, code, shown):
             open_project(root)
     (root / "trackers" / "own.py").write_text("def log(root, read):\n    raise OSError('no way')\n")

@@ -78,7 +78,6 @@ def served(root: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
         text=True,
     )
     try:
-        assert process.stdout is not None
         assert f"http://127.0.0.1:{port}/#/experiments/1/runs" in process.stdout.readline()
         yield port, process
     finally:

@@ -22,7 +22,6 @@ from tests.small_project import REPOSITORY, preset
 def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
     params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
     table = re.match(r"[a-z_]+_table\d+", name)
-    assert table is not None
     assert params["report"]["published"] == table.group()
     config = read_published(REPOSITORY, table.group()).config
     if config.seeds is not None and name != "weight_mixup_table5":
@@ -81,8 +80,11 @@ def test_the_control_is_there_wherever_the_method_is_compared() -> None:
 QUICK = ("pats_table3",)
 
 
-def finishes(root: Path, name: str) -> None:
-    folder = build(root, name)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names()]
+)
+def test_every_preset_runs_in_miniature(name: str, tmp_path: Path) -> None:
+    folder = build(tmp_path, name)
     report = run(folder)
     assert failures(report) == []
     assert report.mark.startswith(f"Not the paper's experiment: preset {name} at small scale.")
@@ -90,14 +92,3 @@ def finishes(root: Path, name: str) -> None:
     claims = [claim for table in report.published for claim in table.claims if claim.claim.numbers]
     assert all(any(test.ours for test in claim.tested) for claim in claims)
     assert json.loads((folder / "reports" / "results.json").read_text())[MARK] == report.mark
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_some_presets_run_in_miniature(name: str, tmp_path: Path) -> None:
-    finishes(tmp_path, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in names() if name not in QUICK])
-def test_every_preset_runs_in_miniature(name: str, tmp_path: Path) -> None:
-    finishes(tmp_path, name)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.promises.kit import done
-from tests.small_project import REPOSITORY, python, read_csv, review, write_csv
-from tests.tiny import tiny_model_dir
+from tests.promises.kit import done, fit_folder
+from tests.small_project import python, read_csv, review, write_csv
 
 PRESET = """\
 always: [majority, tfidf_logistic, linear_probe]
@@ -71,12 +69,7 @@ QUICK, *OTHERS = SHAPES
 @pytest.mark.parametrize("shape", [QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_a_file_of_rows_becomes_a_model_that_predicts(tmp_path: Path, shape: str) -> None:
     columns, row, options = SHAPES[shape]
-    for name in ("dvc.yaml", ".dvcignore"):
-        shutil.copy(REPOSITORY / name, tmp_path / name)
-    shutil.copytree(REPOSITORY / "pipelines", tmp_path / "pipelines")
-    (tmp_path / "pipelines" / "own_data.yaml").write_text(PRESET)
-    (tmp_path / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
-    shutil.copytree(tiny_model_dir(tmp_path / "scratch", "bert"), tmp_path / "tiny")
+    fit_folder(tmp_path, PRESET)
     write_csv(tmp_path / "rows.csv", [columns, *map(row, range(48))])
     call = ("fit", "rows.csv", "--text", "text", "--label", "label", "--model", "tiny", "--minutes", "10", *options)
     printed = done(tmp_path, *call)

@@ -6,14 +6,17 @@ cosine of a pair's two vectors. Probabilities (values of a regression) are avera
 of the task over answers to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn
 towards equal weights (stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
 
+``beside: <phase>`` averages these answers, half and half, with those of the model that an earlier phase has trained.
+
 Decisions:
 - a member's strength is chosen on all training rows, and its fits inside the folds take it: the rows that choose the
   weights had a say in one number of each member. Rows that judge the run have none.
 - terms (word 1- and 2-grams, characters 1 to 4 inside words) and document frequencies are those of all training
   rows, as in ``tfidf_logistic``.
+- the model ``beside`` has seen all training rows, so nothing tells its weight: it counts for half.
 - ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
 - where the metric is F1 or Matthews, the average's answers to rows that members had not seen fit offsets of its logits
-  (``training/linear_solution.py``), as those of a solved head do.
+  (``training/linear_solution.py``), as those of a solved head do. They are those of the members also with ``beside``.
 - words are read from the whole text; the encoder reads ``model.max_length`` tokens.
 """
 
@@ -32,6 +35,7 @@ from regft_core.hooks.declare import (
     FitData,
     Tensor,
     Trainee,
+    behind,
     from_tensor,
     is_last,
     reads_labels,
@@ -41,6 +45,7 @@ from regft_core.hooks.declare import (
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
+from regft_core.schema import Name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,16 +54,21 @@ if TYPE_CHECKING:
     from regft_core.training.bag_of_words import BagOfWords
     from regft_core.training.logistic import Solution
 
-Name = Literal["words", "embeddings", "joined", "cosine"]
+Member = Literal["words", "embeddings", "joined", "cosine"]
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
+#: Where the weights of the model ``beside`` are kept.
+BESIDE = "beside."
 
 
 class StackingConfig(StrictModel):
     """Options of the average."""
 
-    members: list[Name] = Field(
+    members: list[Member] = Field(
         ["words", "embeddings", "joined", "cosine"], min_length=1, description="what is averaged"
+    )
+    beside: Name | None = Field(
+        None, description="earlier phase whose model gives half of the answer; none when absent"
     )
 
 
@@ -70,12 +80,14 @@ class Stacking(Regulariser):
     off: ClassVar[dict[str, Any] | None] = None  # solved models have no strength 0
     sources: ClassVar[dict[str, str]] = {
         "members": "ours: solved models that err on different rows",
+        "beside": "ours: a fine-tuned model errs on different rows again",
     }
 
     @classmethod
     def declare(cls, options: StackingConfig) -> Declares:
-        reads = options.members != ["words"]
+        reads = options.members != ["words"] or options.beside is not None
         return Declares(
+            needs={} if options.beside is None else {options.beside: "weights"},
             reads="encoder" if reads else "text",
             freezes_encoder=True,
             fits_decision=True,
@@ -101,6 +113,7 @@ class Stacking(Regulariser):
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
+        self._beside = {} if self.options.beside is None else handed[self.options.beside].weights
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.bag_of_words import BagOfWords
@@ -164,6 +177,7 @@ class Stacking(Regulariser):
             "blocks": to_tensor(self._bag.blocks),
             "idf": torch.from_numpy(self._bag.idf),
             "weights": to_tensor(self._weights),
+            **{f"{BESIDE}{name}": tensor for name, tensor in self._beside.items()},
         }
         for name, solution in self._solutions.items():
             kept |= {
@@ -177,7 +191,7 @@ class Stacking(Regulariser):
     ) -> npt.NDArray[np.float32]:
         from regft_core.training.bag_of_words import BagOfWords
         from regft_core.training.logistic import Solution
-        from regft_core.training.stacked import answers, logits_of
+        from regft_core.training.stacked import answers, logits_of, probabilities
 
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         features = self._features(trainee, bag, examples, self._batches(trainee, examples) if trainee else ())
@@ -185,6 +199,9 @@ class Stacking(Regulariser):
         for name, weight in from_tensor(kept["weights"]).items():
             solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
             average = average + weight * answers(kind, features[name], solution)
+        if trainee is not None and (beside := behind(BESIDE, kept)):
+            tuned = self._tuned(trainee, beside, examples)
+            average = (average + (probabilities(kind, tuned) if kind.has_labels else tuned)) / 2
         result: npt.NDArray[np.float32] = logits_of(kind, average).astype(np.float32)
         return result
 
@@ -225,6 +242,23 @@ class Stacking(Regulariser):
             found = [answer(batch)[0].double().cpu() for batch in batches]
         vectors: npt.NDArray[np.float64] = torch.cat(found).numpy()
         return vectors
+
+    def _tuned(
+        self, trainee: Trainee, weights: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float64]:
+        """[n, K]: what the model answers with the weights of the phase beside."""
+        from copy import deepcopy
+
+        from regft_core.models.sites import classify
+
+        model, batches = deepcopy(trainee.model).eval(), self._batches(trainee, examples)
+        model.load_state_dict(weights, strict=False)  # buffers are those of the checkpoint
+        with torch.inference_mode():
+            outputs = [
+                classify(model, batch.model_inputs(), padded=batch.padded)[0].double().cpu() for batch in batches
+            ]
+        result: npt.NDArray[np.float64] = torch.cat(outputs).numpy()
+        return result
 
     def _batches(self, trainee: Trainee, examples: Sequence[Example]) -> Iterable[Batch]:
         from regft_core.data.batches import collate, padding_of

@@ -95,8 +95,8 @@ def test_the_shipped_preset_is_valid() -> None:
     for name in (*preset.always, *preset.methods):
         assert (ROOT / "pipelines" / "methods" / f"{name}.yaml").is_file()
     # Few minutes take one share of one training; one of the shares of more is the start: the probe itself is an answer.
-    shares = "phases.finetune.regularisers.wise_ft.alpha"
-    first, second = ([trial[shares] for trial in trials] for trials in preset.tuning.methods["lp_ft_share"][:2])
+    shares = "phases.share.regularisers.wise_ft.alpha"
+    first, second = ([trial[shares] for trial in trials] for trials in preset.tuning.methods["lp_ft_combination"][:2])
     assert len(first) == 1
     assert 0.0 in second
     # So that the best of them can be compared, each list adds one training, whatever shares of it are tried.

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
-from regft_core.hooks.declare import from_tensor
+from regft_core.hooks.declare import Handed, from_tensor
 from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.training.bag_of_words import BagOfWords
@@ -196,6 +196,28 @@ def test_the_average_is_that_of_its_members_alone(kind: str) -> None:
     expected = sum(weights[name] * found for name, found in zip(members, alone, strict=True))
     found = predicted(run, 12, kind=kind)
     np.testing.assert_allclose(np.exp(found) if kind == "classification" else found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_tuned_model_beside_is_half_of_the_answer(kind: str) -> None:
+    alone = stacked("words", "embeddings", kind=kind)
+    generator = torch.Generator().manual_seed(0)
+    tuned = {
+        name: value + 0.3 * torch.randn(value.shape, generator=generator)
+        for name, value in alone.trainee.trained_weights().items()
+    }
+    options = {"members": ["words", "embeddings"], "beside": "share"}
+    handed = {"share": Handed("key", {}, tuned)}
+    run = Bench([("stacking", options)], **{**PAIRS, "labels": 3, "kind": kind, "handed": handed})
+    found, half = predicted(run, kind=kind), predicted(alone, kind=kind)
+    alone.model.load_state_dict(tuned, strict=False)
+    with torch.no_grad():
+        outputs = alone.model.eval()(**run.stream.collate(range(40)).model_inputs()).logits.double().numpy()
+    if kind == "classification":
+        found, half, outputs = np.exp(found), np.exp(half), torch.from_numpy(outputs).softmax(-1).numpy()
+    assert np.abs(outputs - half).max() > 0.05
+    np.testing.assert_allclose(found, (half + outputs) / 2, atol=1e-5)
+    assert not any("beside" in name for name in alone.stack.keep(alone.trainee))
 
 
 def test_a_single_text_has_no_cosine() -> None:

@@ -26,7 +26,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/grid": (2750, 16),
     "regft_core/hooks": (1450, 8),
     "regft_core/kinds": (1150, 10),
-    "regft_core/methods": (6800, 45),
+    "regft_core/methods": (6850, 45),
     "regft_core/metrics": (500, 15),
     "regft_core/models": (4150, 22),
     "regft_core/report": (4650, 24),

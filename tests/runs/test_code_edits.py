@@ -107,7 +107,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
     ("models/masking.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
     ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "projections=()", METHODS, {"evaluate"}),
-    ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"evaluate", "report"}),
+    ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
     ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),

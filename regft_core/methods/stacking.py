@@ -77,6 +77,7 @@ class Stacking(Regulariser):
 
     name = "stacking"
     Config = StackingConfig
+    _model: Any = None
     off: ClassVar[dict[str, Any] | None] = None  # solved models have no strength 0
     sources: ClassVar[dict[str, str]] = {
         "members": "ours: solved models that err on different rows",
@@ -194,13 +195,14 @@ class Stacking(Regulariser):
         from regft_core.training.stacked import answers, logits_of, probabilities
 
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
-        features = self._features(trainee, bag, examples, self._batches(trainee, examples) if trainee else ())
+        batches = [] if trainee is None else list(self._batches(trainee, examples))
+        features = self._features(trainee, bag, examples, batches)
         average: Any = 0.0
         for name, weight in from_tensor(kept["weights"]).items():
             solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
             average = average + weight * answers(kind, features[name], solution)
         if trainee is not None and (beside := behind(BESIDE, kept)):
-            tuned = self._tuned(trainee, beside, examples)
+            tuned = self._tuned(trainee, beside, batches)
             average = (average + (probabilities(kind, tuned) if kind.has_labels else tuned)) / 2
         result: npt.NDArray[np.float32] = logits_of(kind, average).astype(np.float32)
         return result
@@ -244,20 +246,19 @@ class Stacking(Regulariser):
         return vectors
 
     def _tuned(
-        self, trainee: Trainee, weights: Mapping[str, Tensor], examples: Sequence[Example]
+        self, trainee: Trainee, weights: Mapping[str, Tensor], batches: Iterable[Batch]
     ) -> npt.NDArray[np.float64]:
         """[n, K]: what the model answers with the weights of the phase beside."""
         from copy import deepcopy
 
         from regft_core.models.sites import classify
 
-        model, batches = deepcopy(trainee.model).eval(), self._batches(trainee, examples)
-        model.load_state_dict(weights, strict=False)  # buffers are those of the checkpoint
+        if self._model is None:  # once, for a served model is asked again and again
+            self._model = deepcopy(trainee.model).eval()
+            self._model.load_state_dict(self._model.state_dict() | dict(weights))
         with torch.inference_mode():
-            outputs = [
-                classify(model, batch.model_inputs(), padded=batch.padded)[0].double().cpu() for batch in batches
-            ]
-        result: npt.NDArray[np.float64] = torch.cat(outputs).numpy()
+            outputs = [classify(self._model, batch.model_inputs(), padded=batch.padded)[0] for batch in batches]
+            result: npt.NDArray[np.float64] = torch.cat(outputs).double().cpu().numpy()
         return result
 
     def _batches(self, trainee: Trainee, examples: Sequence[Example]) -> Iterable[Batch]:

@@ -53,7 +53,7 @@ Judge = Callable[[Trainee], float]
 
 
 def _state(trainee: Trainee, stack: Stack) -> dict[str, Tensor]:
-    """What training has changed: of the model, and of the regularisers."""
+    """Return the tensors that training changes, of the model and of the regularisers."""
     parts = {"trainee": trainee.state(), "stack": stack.state()}
     return {f"{part}/{name}": value for part, named in parts.items() for name, value in named.items()}
 

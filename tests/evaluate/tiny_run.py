@@ -109,7 +109,7 @@ def run_of(
     chosen = analyses.find(name).Config.model_validate(options)
     asked: Any = [given.__getitem__ if given else None for given in (others, models)]
     sets, described = {} if judged is None else {judged.name: judged}, {**usual, "positive_label": None, "sets": {}}
-    return EvaluatedRun({**described, **task}, seed, chosen, sets, trained, *asked)  # type: ignore[arg-type]
+    return EvaluatedRun({**described, **task}, seed, chosen, sets, trained, *asked)
 
 
 def evaluated(name: str, trained: TinyModel | None, judged: EvaluatedSet, **asked: Any) -> Findings:

@@ -150,7 +150,7 @@ def _json(path: Path, value: Any) -> None:
 
 @contextmanager
 def edited(path: Path) -> Iterator[Any]:
-    """What a file of JSON, or of lines of JSON, holds; it is written back with what is changed of it."""
+    """Read a file of JSON, or of lines of JSON; write it back with the changes that the block makes."""
     lines, text = path.suffix == ".jsonl", path.read_text(encoding="utf-8")
     content = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
     yield content

@@ -296,8 +296,8 @@ class Draft:
 
     def _rule(self, setup: Setup) -> dict[str, Any]:
         """Without a preferred method nothing is given up for fewer passes where no method takes steps."""
-        if self.preset.prefer in setup.methods:
-            return {"prefer": self.preset.prefer}
+        if preferred := next((name for name in self.preset.prefer if name in setup.methods), None):
+            return {"prefer": preferred}
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
     def _executed(self, setup: Setup) -> dict[str, Any]:

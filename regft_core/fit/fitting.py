@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from regft_core.fit.draft import Draft
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
 from regft_core.fit.own_rows import Asked, read_own
-from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset
+from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
@@ -129,8 +129,7 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
         say("\n".join(make(wanted)))  # not stopped: it refuses too few minutes with the number that is needed
         record = read_json(place / RECORD)
         with staying(), _limited(wanted, limit):
-            always = read_preset(wanted.root).always
-            _compare(place, record["task"], always, limit - record.get("reserve", 0), say)
+            _compare(place, record["task"], read_preset(wanted.root), limit - record.get("reserve", 0), say)
             run(place)
             method, decision = decided(place, record["task"])
             say(f"taken: {method}")
@@ -138,8 +137,8 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     return Taken(method, decision, path, open_project(place).params.report.not_run)
 
 
-def _compare(folder: Path, task: str, always: Sequence[str], end: float, say: Callable[[str], None]) -> None:
-    """Run the methods that are ``always`` compared together, then the others in their order until ``end``.
+def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callable[[str], None]) -> None:
+    """Run the methods that are always compared together, then the others in their order until ``end``.
 
     A method that has not all its runs by ``end`` of ``time.monotonic`` is left out of ``params.yaml``, and so are those
     after it. Its finished runs stay in the run store.
@@ -154,7 +153,7 @@ def _compare(folder: Path, task: str, always: Sequence[str], end: float, say: Ca
         for name in group:
             say(f"{name}: {_score(folder, name, task)} ({time.monotonic() - began:.0f} s)")
 
-    if first := [name for name in methods if name in always]:  # a person may have taken them out: none are not all
+    if first := [name for name in methods if name in preset.always]:  # a person may have taken them all out
         compare(first)
     try:
         with _until(end):
@@ -164,7 +163,7 @@ def _compare(folder: Path, task: str, always: Sequence[str], end: float, say: Ca
     except OutOfTime:
         late = [name for name in methods if name not in done]
         say(f"not run, for the minutes are over: {', '.join(late)}; more minutes go on with it")
-        leave_out(folder, late)
+        leave_out(folder, late, preset.prefer)
 
 
 def _score(folder: Path, method: str, task: str) -> str:

@@ -62,8 +62,12 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     return draft.described(setup, seconds, more)
 
 
-def leave_out(folder: Path, methods: Sequence[str]) -> None:
-    """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on."""
+def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str]) -> None:
+    """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on.
+
+    Args:
+        prefer: methods for ``report.prefer``, where the one that it names is left out; the first that stays.
+    """
     file, record = folder / "params.yaml", read_json(folder / RECORD)
 
     def change(params: Any) -> None:
@@ -75,10 +79,11 @@ def leave_out(folder: Path, methods: Sequence[str]) -> None:
         if "tuning" in params and not any(tuned.values()):
             del params["tuning"]
         report = {**(params.get("report") or {}), "not_run": list(methods)}
-        if report.get("prefer") in methods:  # what takes steps comes after it: nothing is given up for fewer passes
-            del report["prefer"]
-            if not record["from"].get("ood"):  # else the tolerance is what other texts decide within
-                report["tolerance"] = 0.0
+        if report.pop("prefer", None) in methods:
+            if preferred := next((name for name in prefer if name in params["methods"]), None):
+                report["prefer"] = preferred
+            elif not record["from"].get("ood"):  # else the tolerance is what other texts decide within
+                report["tolerance"] = 0.0  # nothing that takes steps is left: nothing is given up for fewer passes
         params["report"] = report
 
     as_written = _sha256(file) == record["wrote"][file.name]

@@ -56,7 +56,7 @@ class OwnPreset(StrictModel):
 
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
     methods: NameList = Field(description="in the order in which minutes add them")
-    prefer: Name | None = Field(None, description="report.prefer, where it is among the methods")
+    prefer: NameList = Field((), description="report.prefer is the first that is among the methods")
     unlabelled: NameList = Field((), description="after the first tuned method where there are texts without labels")
     training: TrainingConfig
     tuning: OwnTuning

@@ -29,7 +29,7 @@ from tests.small_project import build, review, stage, write_csv
 PRESET = """\
 always: [majority, tfidf_logistic, linear_probe]
 methods: [lp_ft_share, vanilla_no_dropout]
-prefer: lp_ft_share
+prefer: [lp_ft_share, linear_probe]
 unlabelled: [distil_unlabelled]
 training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
 tuning:
@@ -149,16 +149,20 @@ def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_
     again = Namespace(**{**vars(arguments()), "file": "late.csv"})
     make(root, folder, again)  # the same call: the same result
     params = open_project(folder).params
-    assert (len(params.methods), params.report.prefer, params.report.tolerance) == (3, None, 0.0)
+    assert (len(params.methods), params.report.prefer, params.report.tolerance) == (3, "linear_probe", 0.5)
     make(root, folder, Namespace(**{**vars(again), "minutes": 700.0}))
     methods, report = (params := open_project(folder).params).methods, params.report
     assert (methods[3:], report.prefer, report.not_run) == (("lp_ft_share", "vanilla_no_dropout"), "lp_ft_share", ())
     monkeypatch.setattr(fitting, "compute_only", lambda *_: None)
     with raises_code(RunFailed, "out-of-time", "it goes on"):
         fitting.fit_rows(Wanted(root, asked, str(folder), 700.0, "tiny"), lambda _: time.sleep(60))
-    record = folder / "fit.json"
+    record, written = folder / "fit.json", (folder / "params.yaml").read_text()
+    fitting.leave_out(folder, ["lp_ft_share"], ["lp_ft_share"])
+    report = open_project(folder).params.report
+    assert (report.prefer, report.tolerance) == (None, 0.0)
+    (folder / "params.yaml").write_text(written)
     record.write_text(record.read_text().replace('"ood": {}', '"ood": {"products": ""}'))
-    fitting.leave_out(folder, ["lp_ft_share"])
+    fitting.leave_out(folder, ["lp_ft_share"], [])
     assert open_project(folder).params.report.tolerance == 0.5  # within which other texts decide
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,19 +18,22 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.draft import Draft
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
-from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
+from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal, take_seeds
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
+from regft_core.grid.jobs import jobs_of
 from regft_core.grid.refit import refit
 from regft_core.models.devices import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
+from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
+from regft_core.schema.tasks import FoldsConfig
 from regft_core.serve.export import export
-from regft_core.settings.grid import Cell
+from regft_core.settings.grid import Cell, cells
 from regft_core.settings.yaml_paths import RESULTS
 
 #: Where projects are made without a folder.
@@ -141,10 +145,11 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
     """Run the methods that are always compared together, then the others in their order until ``end``.
 
     A method that has not all its runs by ``end`` of ``time.monotonic`` is left out of ``params.yaml``, and so are those
-    after it. Its finished runs stay in the run store.
+    after it. Its finished runs stay in the run store. A first tuned method says more than a second repeat of the folds:
+    where it has the runs of the first, all methods are compared by that one.
     """
     methods = open_project(folder).methods
-    done, began = list[str](), time.monotonic()
+    done, late, began = list[str](), list[str](), time.monotonic()
 
     def compare(group: list[str]) -> None:
         cells = [f"{name}/{task}" for name in group]
@@ -162,8 +167,26 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
                     compare([name])
     except OutOfTime:
         late = [name for name in methods if name not in done]
+        if preset.tuning.methods.keys().isdisjoint(done) and _has_first_repeat(folder, task, late[0]):
+            say("not run, for the minutes are over: the second repeat of the folds")
+            compare([late.pop(0)])
+    if late:
         say(f"not run, for the minutes are over: {', '.join(late)}; more minutes go on with it")
         leave_out(folder, late, preset.prefer)
+
+
+def _has_first_repeat(folder: Path, task: str, method: str) -> bool:
+    """Take the other repeats of the folds out of ``params.yaml`` where a method has the runs of the first."""
+    project = open_project(folder)
+    seeds, dev = project.params.grid.seeds, project.tasks[task].splits.dev
+    if not isinstance(dev, FoldsConfig) or len(seeds) <= dev.folds or project.trials(method):
+        return False
+    jobs = [jobs_of(project, cell)[: dev.folds] for cell in cells(project) if cell.method == method]
+    runs = [Context(job, project=project) for job in chain(*jobs)]
+    if not all(run.store.holds(run.last.key()) for run in runs):
+        return False
+    take_seeds(folder, seeds[: dev.folds])
+    return True
 
 
 def _score(folder: Path, method: str, task: str) -> str:

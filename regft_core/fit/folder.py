@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,8 @@ def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str]) -> No
     Args:
         prefer: methods for ``report.prefer``, where the one that it names is left out; the first that stays.
     """
-    file, record = folder / "params.yaml", read_json(folder / RECORD)
 
-    def change(params: Any) -> None:
+    def change(params: Any, record: Any) -> None:
         params["methods"] = [name for name in params["methods"] if name not in methods]
         tuned = (params.get("tuning") or {}).get("methods") or {}
         for section in (tuned, params.get("method_settings") or {}):
@@ -86,8 +85,22 @@ def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str]) -> No
                 report["tolerance"] = 0.0  # nothing that takes steps is left: nothing is given up for fewer passes
         params["report"] = report
 
+    _edit(folder, change)
+
+
+def take_seeds(folder: Path, seeds: Sequence[int]) -> None:
+    """Take the other seeds out of ``params.yaml``."""
+
+    def change(params: Any, _: Any) -> None:
+        params["grid"]["seeds"] = list(seeds)
+
+    _edit(folder, change)
+
+
+def _edit(folder: Path, change: Callable[[Any, Any], None]) -> None:
+    file, record = folder / "params.yaml", read_json(folder / RECORD)
     as_written = _sha256(file) == record["wrote"][file.name]
-    write_text(file, edited(file, change))
+    write_text(file, edited(file, lambda params: change(params, record)))
     if as_written:  # else it is the user's own, and stays so
         record["wrote"][file.name] = _sha256(file)
         write_json(folder / RECORD, record)

@@ -317,8 +317,7 @@ class Draft:
             f"labels: {rows.kind}: {rows.why}",
             f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",
         ]
-        if rows.rare_line:
-            lines.append(rows.rare_line)
+        lines += [rows.rare_line] if rows.rare_line else []
         if rows.without_label or rows.without_text:
             lines.append(f"left out: {rows.without_label} rows without a label, {rows.without_text} without a text")
         lines += [
@@ -332,8 +331,7 @@ class Draft:
             tried = plural(setup.trainings, "training")
             lines.append(f"settings of {', '.join(tuned)}: {tried} tried on folds of the rows that train each model")
         lines += [f"left out: {name}: {why}" for name, why in self.refused.items()]
-        if setup.forecast:
-            lines.append("forecast for more rows: from runs with a quarter and half of them")
+        lines += ["forecast for more rows: from runs with a quarter and half of them"] if setup.forecast else []
         late = [name for name in self.preset.methods if name not in setup.methods and name not in self.refused]
         lines += [f"no time for: {', '.join(late)}"] if late else []
         lines += [f"more minutes would buy: {more}"] if more else []

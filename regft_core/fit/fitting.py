@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,7 +18,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.draft import Draft
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
-from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal, take_seeds
+from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
 from regft_core.grid.compute import compute_only
@@ -149,7 +149,7 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
     where it has the runs of the first, all methods are compared by that one.
     """
     methods = open_project(folder).methods
-    done, late, began = list[str](), list[str](), time.monotonic()
+    done, began = list[str](), time.monotonic()
 
     def compare(group: list[str]) -> None:
         cells = [f"{name}/{task}" for name in group]
@@ -167,26 +167,24 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
                     compare([name])
     except OutOfTime:
         late = [name for name in methods if name not in done]
-        if preset.tuning.methods.keys().isdisjoint(done) and _has_first_repeat(folder, task, late[0]):
-            say("not run, for the minutes are over: the second repeat of the folds")
-            compare([late.pop(0)])
-    if late:
-        say(f"not run, for the minutes are over: {', '.join(late)}; more minutes go on with it")
-        leave_out(folder, late, preset.prefer)
+        seeds = _first_repeat(folder, task, late[0]) if preset.tuning.methods.keys().isdisjoint(done) else ()
+        kept, late = (late[:1], late[1:]) if seeds else ([], late)
+        missed = ["the second repeat of the folds"] * len(kept) + late
+        say(f"not run, for the minutes are over: {', '.join(missed)}; more minutes go on with it")
+        leave_out(folder, late, preset.prefer, seeds)
+        if kept:
+            compare(kept)
 
 
-def _has_first_repeat(folder: Path, task: str, method: str) -> bool:
-    """Take the other repeats of the folds out of ``params.yaml`` where a method has the runs of the first."""
+def _first_repeat(folder: Path, task: str, method: str) -> Sequence[int]:
+    """The seeds of the first of several repeats of the folds, where a method has its runs; else none."""
     project = open_project(folder)
     seeds, dev = project.params.grid.seeds, project.tasks[task].splits.dev
     if not isinstance(dev, FoldsConfig) or len(seeds) <= dev.folds or project.trials(method):
-        return False
+        return ()
     jobs = [jobs_of(project, cell)[: dev.folds] for cell in cells(project) if cell.method == method]
     runs = [Context(job, project=project) for job in chain(*jobs)]
-    if not all(run.store.holds(run.last.key()) for run in runs):
-        return False
-    take_seeds(folder, seeds[: dev.folds])
-    return True
+    return seeds[: dev.folds] if all(run.store.holds(run.last.key()) for run in runs) else ()
 
 
 def _score(folder: Path, method: str, task: str) -> str:

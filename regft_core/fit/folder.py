@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,18 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     return draft.described(setup, seconds, more)
 
 
-def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str]) -> None:
+def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str], seeds: Sequence[int] = ()) -> None:
     """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on.
 
     Args:
         prefer: methods for ``report.prefer``, where the one that it names is left out; the first that stays.
+        seeds: those that stay; all when empty.
     """
+    file, record = folder / "params.yaml", read_json(folder / RECORD)
 
-    def change(params: Any, record: Any) -> None:
+    def change(params: Any) -> None:
+        if seeds:
+            params["grid"]["seeds"] = list(seeds)
         params["methods"] = [name for name in params["methods"] if name not in methods]
         tuned = (params.get("tuning") or {}).get("methods") or {}
         for section in (tuned, params.get("method_settings") or {}):
@@ -78,29 +82,16 @@ def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str]) -> No
         if "tuning" in params and not any(tuned.values()):
             del params["tuning"]
         report = {**(params.get("report") or {}), "not_run": list(methods)}
-        if report.pop("prefer", None) in methods:
+        if report.get("prefer") in methods:
+            report.pop("prefer")
             if preferred := next((name for name in prefer if name in params["methods"]), None):
                 report["prefer"] = preferred
             elif not record["from"].get("ood"):  # else the tolerance is what other texts decide within
                 report["tolerance"] = 0.0  # nothing that takes steps is left: nothing is given up for fewer passes
         params["report"] = report
 
-    _edit(folder, change)
-
-
-def take_seeds(folder: Path, seeds: Sequence[int]) -> None:
-    """Take the other seeds out of ``params.yaml``."""
-
-    def change(params: Any, _: Any) -> None:
-        params["grid"]["seeds"] = list(seeds)
-
-    _edit(folder, change)
-
-
-def _edit(folder: Path, change: Callable[[Any, Any], None]) -> None:
-    file, record = folder / "params.yaml", read_json(folder / RECORD)
     as_written = _sha256(file) == record["wrote"][file.name]
-    write_text(file, edited(file, lambda params: change(params, record)))
+    write_text(file, edited(file, change))
     if as_written:  # else it is the user's own, and stays so
         record["wrote"][file.name] = _sha256(file)
         write_json(folder / RECORD, record)

@@ -177,13 +177,13 @@ def test_the_runs_of_a_first_repeat_are_compared_where_there_was_no_time_for_the
     method, folder, calls = "vanilla_no_dropout", root / "fits" / "twice", list[str]()
     write_csv(root / "twice.csv", [("review", "verdict"), *((f"{review(n)} {n}", "ab"[n % 2]) for n in range(20))])
     make(root, folder, arguments(file="twice.csv"))
-    fitting.leave_out(folder, ["lp_ft_share"], [])
+    fitting.leave_out(folder, ["lp_ft_share"], ["linear_probe"])
     written, compute = (folder / "params.yaml").read_text(), fitting.compute_only
 
     def computed(place: Path, _: str, only: list[str], say: Any) -> None:
         calls.extend(only)
         if calls.count(f"{method}/twice") == 1 == len(only):
-            fitting.take_seeds(place, range(5))
+            fitting.leave_out(place, [], [], range(5))
             compute(place, "finetune", only, say)
             (folder / "params.yaml").write_text(written)
             raise fitting.OutOfTime
@@ -191,12 +191,12 @@ def test_the_runs_of_a_first_repeat_are_compared_where_there_was_no_time_for_the
     monkeypatch.setattr(fitting, "compute_only", computed)
     fitting._compare(folder, "twice", read_preset(root), time.monotonic() + 600, print)
     assert (calls.count(f"{method}/twice"), open_project(folder).params.grid.seeds) == (2, (0, 1, 2, 3, 4))
+    assert open_project(folder).params.report.prefer == "linear_probe"
     (folder / "params.yaml").write_text(written)
     project = open_project(folder)
     run = Context(jobs_of(project, Cell(method, "twice", "full"))[4], project=project)
     shutil.rmtree(run.store.directory(run.last.key()))
-    assert not fitting._has_first_repeat(folder, "twice", method)
-    assert len(open_project(folder).params.grid.seeds) == 10
+    assert fitting._first_repeat(folder, "twice", method) == ()
 
 
 def test_an_alarm_that_is_lost_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:

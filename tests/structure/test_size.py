@@ -45,7 +45,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/documents": (450, 4),
     "tests/evaluate": (1250, 12),
     "tests/execution": (950, 8),
-    "tests/fit": (650, 5),
+    "tests/fit": (700, 5),
     "tests/gpu": (250, 2),
     "tests/grid": (750, 5),
     "tests/hooks": (200, 1),

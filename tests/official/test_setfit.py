@@ -110,7 +110,8 @@ def test_same_encoder_and_rows_give_the_package_s_answers(
     handle.remove()
     vectors = torch.cat(seen).numpy()
     assert np.abs(vectors - model.encode(texts)).max() < 1e-5
-    assert np.abs(probabilities - theirs).max() < 1e-5
+    # Its solver stops at a gradient of 1e-4: vectors that differ in last bits end up to 4e-4 apart (seen on AMD EPYC).
+    assert np.abs(probabilities - theirs).max() < 1e-3
     assert np.array_equal(logits.argmax(1), model.predict(texts, as_numpy=True))
     # Given equal vectors, the head is the package's, bit for bit.
     received, targets = fitted[0]

@@ -166,7 +166,8 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
                 if name not in done:
                     compare([name])
     except OutOfTime:
-        late = [name for name in methods if name not in done]
+        if not (late := [name for name in methods if name not in done]):  # it rang after the last one
+            return
         seeds = _first_repeat(folder, task, late[0]) if preset.tuning.methods.keys().isdisjoint(done) else ()
         kept, late = (late[:1], late[1:]) if seeds else ([], late)
         missed = ["the second repeat of the folds"] * len(kept) + late

@@ -83,10 +83,8 @@ def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str], seeds
             del params["tuning"]
         report = {**(params.get("report") or {}), "not_run": list(methods)}
         if report.get("prefer") in methods:
-            report.pop("prefer")
-            if preferred := next((name for name in prefer if name in params["methods"]), None):
-                report["prefer"] = preferred
-            elif not record["from"].get("ood"):  # else the tolerance is what other texts decide within
+            report["prefer"] = next((name for name in prefer if name in params["methods"]), None)
+            if report["prefer"] is None and not record["from"].get("ood"):  # within which other texts decide
                 report["tolerance"] = 0.0  # nothing that takes steps is left: nothing is given up for fewer passes
         params["report"] = report
 

@@ -296,7 +296,7 @@ class Draft:
 
     def _rule(self, setup: Setup) -> dict[str, Any]:
         """Without a preferred method nothing is given up for fewer passes where no method takes steps."""
-        if preferred := next((name for name in self.preset.prefer if name in setup.methods), None):
+        if preferred := self.preset.preferred(setup.methods):
             return {"prefer": preferred}
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 

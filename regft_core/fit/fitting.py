@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,14 +20,13 @@ from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
+from regft_core.grid.cell_keys import cached_seeds
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
-from regft_core.grid.jobs import jobs_of
 from regft_core.grid.refit import refit
 from regft_core.models.devices import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
-from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FoldsConfig
@@ -172,7 +170,7 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
         kept, late = (late[:1], late[1:]) if seeds else ([], late)
         missed = ["the second repeat of the folds"] * len(kept) + late
         say(f"not run, for the minutes are over: {', '.join(missed)}; more minutes go on with it")
-        leave_out(folder, late, preset.prefer, seeds)
+        leave_out(folder, late, preset, seeds)
         if kept:
             compare(kept)
 
@@ -181,11 +179,11 @@ def _first_repeat(folder: Path, task: str, method: str) -> Sequence[int]:
     """The seeds of the first of several repeats of the folds, where a method has its runs; else none."""
     project = open_project(folder)
     seeds, dev = project.params.grid.seeds, project.tasks[task].splits.dev
-    if not isinstance(dev, FoldsConfig) or len(seeds) <= dev.folds or project.trials(method):
+    if not isinstance(dev, FoldsConfig) or len(seeds) <= dev.folds:
         return ()
-    jobs = [jobs_of(project, cell)[: dev.folds] for cell in cells(project) if cell.method == method]
-    runs = [Context(job, project=project) for job in chain(*jobs)]
-    return seeds[: dev.folds] if all(run.store.holds(run.last.key()) for run in runs) else ()
+    first = seeds[: dev.folds]
+    there = [cached_seeds(project, cell) for cell in cells(project) if cell.method == method]
+    return first if all(one.issuperset(first) for one in there) else ()
 
 
 def _score(folder: Path, method: str, task: str) -> str:

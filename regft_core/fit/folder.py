@@ -16,6 +16,7 @@ from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.draft import Draft
+from regft_core.fit.setup import OwnPreset
 from regft_core.names import listing
 from regft_core.settings.document import edited
 from regft_core.settings.yaml_paths import task_file
@@ -62,12 +63,10 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     return draft.described(setup, seconds, more)
 
 
-def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str], seeds: Sequence[int] = ()) -> None:
+def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Sequence[int] = ()) -> None:
     """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on.
 
-    Args:
-        prefer: methods for ``report.prefer``, where the one that it names is left out; the first that stays.
-        seeds: those that stay; all when empty.
+    ``preset`` says what is preferred then. With ``seeds``, only these stay.
     """
     file, record = folder / "params.yaml", read_json(folder / RECORD)
 
@@ -83,7 +82,7 @@ def leave_out(folder: Path, methods: Sequence[str], prefer: Sequence[str], seeds
             del params["tuning"]
         report = {**(params.get("report") or {}), "not_run": list(methods)}
         if report.get("prefer") in methods:
-            report["prefer"] = next((name for name in prefer if name in params["methods"]), None)
+            report["prefer"] = preset.preferred(params["methods"])
             if report["prefer"] is None and not record["from"].get("ood"):  # within which other texts decide
                 report["tolerance"] = 0.0  # nothing that takes steps is left: nothing is given up for fewer passes
         params["report"] = report

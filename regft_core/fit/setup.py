@@ -67,6 +67,10 @@ class OwnPreset(StrictModel):
         methods = *self.methods[:place], *self.unlabelled, *self.methods[place:]
         return self.model_copy(update={"methods": methods})
 
+    def preferred(self, methods: Sequence[str]) -> str | None:
+        """Return the method of ``prefer`` that is taken among some; None without one."""
+        return next((name for name in self.prefer if name in methods), None)
+
     def trials(self, method: str, trainings: int) -> list[dict[str, Any]]:
         """Return the trials of a method with so many trainings; a single one is no choice but its settings."""
         return [trial for training in self.tuning.methods.get(method, [])[:trainings] for trial in training]

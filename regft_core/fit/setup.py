@@ -10,7 +10,7 @@ always listed, with five folds, else three: fewer folds never pay for a tuned me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,11 @@ from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
-from regft_core.names import plural
-from regft_core.schema import Name, NameList, StrictModel
+from regft_core.names import plural, suggestion
+from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
 from regft_core.schema.method import Method
 from regft_core.schema.training import EncoderConfig, TrainingConfig
-from regft_core.settings.document import load_yaml
+from regft_core.settings.document import KeyPath, load_yaml
 from regft_core.settings.validate import validate
 
 PRESET = "pipelines/own_data.yaml"
@@ -51,7 +51,7 @@ class OwnTuning(StrictModel):
     methods: dict[Name, list[Annotated[list[dict[str, Any]], Field(min_length=1)]]] = Field({})
 
 
-class OwnPreset(StrictModel):
+class OwnPreset(ConsistentModel):
     """``pipelines/own_data.yaml``."""
 
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
@@ -60,6 +60,15 @@ class OwnPreset(StrictModel):
     unlabelled: NameList = Field((), description="after the first tuned method where there are texts without labels")
     training: TrainingConfig
     tuning: OwnTuning
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Yield names that are preferred or tuned and not compared."""
+        listed = *self.always, *self.methods, *self.unlabelled
+        named: dict[KeyPath, str] = {("prefer", place): name for place, name in enumerate(self.prefer)}
+        named |= {("tuning", "methods", name): name for name in self.tuning.methods}
+        for at, name in named.items():
+            if name not in listed:
+                yield at, f"'{name}' is not listed: {suggestion(name, listed)}"
 
     def with_texts(self) -> OwnPreset:
         """Return the preset for rows beside which there are texts without labels."""

@@ -16,6 +16,8 @@ from regft_core.settings.document import Document, KeyPath
 Model = TypeVar("Model", bound=BaseModel)
 #: What a check yields: a problem, or a warning as text.
 Found = Problem | str
+#: Kinds of values that pydantic calls by Python's names.
+_KINDS = dict.fromkeys(("tuple_type", "list_type"), "a list, as in [a, b]") | {"dict_type": "keys, as in {key: value}"}
 #: Errors that are not about the kind of a value: they are told one by one.
 _SINGLE = ("extra_forbidden", "missing", "union_tag_not_found", "union_tag_invalid", "value_error")
 
@@ -115,7 +117,7 @@ def _allowed(item: Any) -> str:
     """Return what an error of pydantic allows."""
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME_PATTERN:
         return f"a name of a-z, 0-9, _ and -, with at most {NAME_LENGTH} characters, a letter or digit first"
-    return str(item["msg"]).removeprefix("Input should be ")
+    return _KINDS.get(item["type"]) or str(item["msg"]).removeprefix("Input should be ")
 
 
 # ------------------------------------------------------------------------------------ annotations

@@ -90,6 +90,19 @@ def test_rare_labels_bound_folds() -> None:
     assert (chosen(1e8, most=4).folds, chosen(1e8, most=4).repeats) == (3, 2)
 
 
+def test_a_name_that_is_not_compared_is_refused(tmp_path: Path) -> None:
+    shipped = (ROOT / "pipelines" / "own_data.yaml").read_text()
+    wrong = shipped.replace("prefer: [lp_ft_combination,", "prefer: [lp_ft_combinaton,").replace("uda: *", "udo: *")
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "own_data.yaml").write_text(wrong)
+    with pytest.raises(ConfigError) as error:
+        read_preset(tmp_path)
+    prefer, tuned = error.value.problems
+    assert (prefer.key, prefer.line, tuned.key) == ("prefer[0]", 4, "tuning.methods.udo")
+    assert "did you mean 'lp_ft_combination'?" in prefer.message
+    assert "did you mean 'uda'?" in tuned.message
+
+
 def test_the_shipped_preset_is_valid() -> None:
     preset = read_preset(ROOT)
     for name in (*preset.always, *preset.methods):

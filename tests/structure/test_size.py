@@ -22,7 +22,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/data": (3150, 15),
     "regft_core/disk": (550, 6),
     "regft_core/evaluate": (1800, 15),
-    "regft_core/fit": (1800, 9),
+    "regft_core/fit": (1850, 9),
     "regft_core/grid": (2750, 17),
     "regft_core/hooks": (1450, 8),
     "regft_core/kinds": (1150, 10),

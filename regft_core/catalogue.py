@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,7 +68,7 @@ class Catalogue:
 
     def state(self) -> tuple[tuple[str, int, int], ...]:
         """Path, time and size of every file that is not the package's: what was made of them holds while it is so."""
-        others = (path for path in self._files().values() if path.parent != self._shipped)
+        others = (path for path in map(Path, self._files().values()) if path.parent != self._shipped)
         return tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in others)
 
     def names(self) -> tuple[str, ...]:
@@ -80,7 +81,7 @@ class Catalogue:
 
     def path(self, name: str) -> Path:
         """Return the file of ``name``; raises as ``load``."""
-        return self._files()[name]
+        return Path(self._files()[name])
 
     def check(self, name: str, beside: tuple[str, ...] = ()) -> str:
         """Return ``name`` if it is known, or one of those ``beside`` the files; nothing is imported.
@@ -111,7 +112,7 @@ class Catalogue:
             KeyError: there is no such file; callers that take names from users check them first.
             ConfigError: two folders have a file of one name, or it cannot be imported; with the line.
         """
-        path = self._files()[name]
+        path = self.path(name)
         with said_with_its_line(path):
             if path.parent == self._shipped:
                 module = importlib.import_module(self._module(path))
@@ -132,22 +133,29 @@ class Catalogue:
         finally:
             self._more.remove(Path(folder))
 
-    def _files(self) -> dict[str, Path]:
+    @cached_property
+    def _shipped_files(self) -> dict[str, str]:
+        """The package's own, listed once in a process."""
         table = importlib.import_module(self.package).SHIPPED if self.table else ()
-        found = dict.fromkeys(table, self._shipped / "__init__.py")
-        for folder in self.folders:
-            for file in os.listdir(folder):
-                name, suffix = os.path.splitext(file)
-                if suffix != ".py" or name.startswith("_") or not name.isidentifier():
-                    continue
-                path = folder / file
+        return dict.fromkeys(table, str(self._shipped / "__init__.py")) | dict(_python_files(self._shipped))
+
+    def _files(self) -> dict[str, str]:
+        found = self._shipped_files
+        for folder in self.folders[1:]:
+            for name, path in _python_files(folder):
                 if name in found:
-                    message = f"the {self.what} '{name}' is also defined in {found[name]}"
-                    raise ConfigError(
-                        [Problem("name-taken", str(path), 0, "", message, "give one of the files another name")]
-                    )
-                found[name] = path
+                    what, hint = f"the {self.what} '{name}' is also defined in {found[name]}", "rename one of the files"
+                    raise ConfigError([Problem("name-taken", path, 0, "", what, hint)])
+                found = {**found, name: path}
         return dict(sorted(found.items()))
+
+
+def _python_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Name and path of each file of a folder that has a name in YAML."""
+    for file in os.listdir(folder):
+        name, suffix = os.path.splitext(file)
+        if suffix == ".py" and name.isidentifier() and not name.startswith("_"):
+            yield name, os.path.join(folder, file)
 
 
 #: Path of a file that is no module of regft -> time and size that it had when it was loaded (runs/code.py).

@@ -79,7 +79,7 @@ def run_config(project: Project, cell: Cell) -> str:
 
 def of_seed(config: str, seed: int) -> str:
     """Return a ``config.yaml`` with one of its seeds alone."""
-    data = yaml.safe_load(config)
+    data = yaml.load(config, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     data["params"]["grid"]["seeds"] = [seed]
     return yaml_text(data)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from regft_core.errors import RegftError
 from regft_core.evaluate import logits
 from regft_core.grid import data
 from regft_core.models import load as models_load
-from regft_core.runs import analyses, made_once
+from regft_core.runs import analyses, code, made_once
 from regft_core.runs.context import project_store
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run import run
@@ -62,7 +61,7 @@ def swap_labels(root: Path, task: str = "") -> None:
 
 def upgrade(root: Path) -> None:
     """Let this process, whose packages are loaded, find them in other versions."""
-    importlib.metadata.version = lambda _: "99"  # type: ignore[assignment]
+    code._installed = lambda _: "99"  # type: ignore[assignment]
 
 
 CHANGES: dict[str, Callable[[Path], None]] = {

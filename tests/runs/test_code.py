@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import os
 import sys
 import time
@@ -207,7 +206,7 @@ def test_a_plugin_that_was_edited_after_it_was_loaded_is_refused(toy: Path, monk
 def test_a_package_that_was_installed_after_it_was_met_is_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(toy, "toy/late.py", "", "from regft_core.lazy import np\n")
     load(SCOPE)
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "99")
+    monkeypatch.setattr(code, "_installed", lambda _: "99")
     with raises_code(InputChanged, "code-edited", "the package numpy"):
         load(SCOPE)
 

@@ -149,7 +149,7 @@ class Fitted:
         folder: the project, under DVC: its params.yaml can be edited, ``regft run`` there runs what changed.
         decision: of that method: its expected score with an interval (``expected``, ``low``, ``high``), the probability
             that it is the best, and what taking it is expected to lose, all in the metric's unit.
-        not_run: methods that the minutes were over for; a call with more minutes goes on with them.
+        not_run: what the minutes were over for, methods by name; a call with more minutes goes on with it.
     """
 
     method: str

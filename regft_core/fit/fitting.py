@@ -168,9 +168,8 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
             return
         seeds = _first_repeat(folder, task, late[0]) if preset.tuning.methods.keys().isdisjoint(done) else ()
         kept, late = (late[:1], late[1:]) if seeds else ([], late)
-        missed = ["the second repeat of the folds"] * len(kept) + late
-        say(f"not run, for the minutes are over: {', '.join(missed)}; more minutes go on with it")
-        leave_out(folder, late, preset, seeds)
+        missed = ", ".join(leave_out(folder, late, preset, seeds))
+        say(f"not run, for the minutes are over: {missed}; more minutes go on with it")
         if kept:
             compare(kept)
 

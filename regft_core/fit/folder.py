@@ -63,11 +63,12 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     return draft.described(setup, seconds, more)
 
 
-def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Sequence[int] = ()) -> None:
-    """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on.
+def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Sequence[int] = ()) -> list[str]:
+    """Take methods out of ``params.yaml``; return what ``report.not_run`` names from then on.
 
-    ``preset`` says what is preferred then. With ``seeds``, only these stay.
+    ``preset`` says what is preferred then. With ``seeds``, those of the first repeat of the folds, only these stay.
     """
+    not_run = ["the second repeat of the folds"] * bool(seeds) + list(methods)
     file, record = folder / "params.yaml", read_json(folder / RECORD)
 
     def change(params: Any) -> None:
@@ -80,7 +81,7 @@ def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Se
                 section.pop(name, None)
         if "tuning" in params and not any(tuned.values()):
             del params["tuning"]
-        report = {**(params.get("report") or {}), "not_run": list(methods)}
+        report = {**(params.get("report") or {}), "not_run": not_run}
         if report.get("prefer") in methods:
             report["prefer"] = preset.preferred(params["methods"])
             if report["prefer"] is None and not record["from"].get("ood"):  # within which other texts decide
@@ -92,6 +93,7 @@ def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Se
     if as_written:  # else it is the user's own, and stays so
         record["wrote"][file.name] = _sha256(file)
         write_json(folder / RECORD, record)
+    return not_run
 
 
 def _sha256(path: Path) -> str | None:

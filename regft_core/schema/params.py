@@ -274,7 +274,9 @@ class ReportConfig(StrictModel):
     decide_by: OneOrMoreNames = Field(
         (), description="sets whose mean score decides which method to take; the development set (dev) when absent"
     )
-    not_run: NameList = Field((), description="methods that `regft fit` had no time for; the report says so")
+    not_run: tuple[str, ...] = Field(
+        (), strict=False, description="what `regft fit` had no time for, methods by name; the report says so"
+    )
     published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
     averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
         {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"

@@ -193,7 +193,8 @@ def test_the_runs_of_a_first_repeat_are_compared_where_there_was_no_time_for_the
     monkeypatch.setattr(fitting, "compute_only", computed)
     fitting._compare(folder, "twice", preset, time.monotonic() + 600, print)
     assert (calls.count(f"{method}/twice"), open_project(folder).params.grid.seeds) == (2, (0, 1, 2, 3, 4))
-    assert open_project(folder).params.report.prefer == "linear_probe"
+    report = open_project(folder).params.report
+    assert (report.prefer, report.not_run) == ("linear_probe", ("the second repeat of the folds",))
     (folder / "params.yaml").write_text(written)
     project = open_project(folder)
     run = Context(jobs_of(project, Cell(method, "twice", "full"))[4], project=project)

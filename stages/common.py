@@ -177,7 +177,7 @@ def project_or_preset(root: Path, preset: str | None) -> Project:
 
 #: Of the stages that compute the grid.
 GRID = (
-    argument("--only", "METHOD/TASK: only these cells, with what they need; may be repeated", action="append"),
+    argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
     flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
 )
 

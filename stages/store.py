@@ -10,11 +10,10 @@ from regft_core.grid.missing_files import fetch_all
 from regft_core.models.fetch import ALIASES
 from regft_core.models.fetch import fetch as fetch_encoder
 from regft_core.names import gigabytes, plural
-from regft_core.runs.opened_project import check_listed, open_project
+from regft_core.runs.opened_project import named_cells, open_project
 from regft_core.runs.outputs import WEIGHTS, share
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import Work
-from regft_core.settings.grid import cells
 from regft_core.settings.project import Project
 
 from .common import CHANGES, PRESET, argument, command, open_preset, refuse_contradictions
@@ -22,14 +21,14 @@ from .common import CHANGES, PRESET, argument, command, open_preset, refuse_cont
 
 @command(
     argument("action", "prune or share", choices=("prune", "share")),
-    argument("cells", "METHOD/TASK whose runs are shared", nargs="*"),
+    argument("cells", "METHOD/TASK or METHOD whose runs are shared", nargs="*"),
 )
 def store(root: Path, arguments: argparse.Namespace) -> None:
     """Prune or share the run store.
 
     prune   delete weights and checkpoints, least recently used
             first, down to store.budget_gb
-    share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
+    share   copy the runs of these cells to weights/ and add them to DVC. After
             `dvc push`, and `dvc pull` in a clone, `regft export` finds them
 
     examples
@@ -57,14 +56,10 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _share(project: Project, store: RunStore, names: list[str]) -> None:
-    """Copy the runs of METHOD/TASK to weights/, and `dvc add` it; raises ConfigError for names that are not listed."""
+    """Copy the runs of these cells to weights/, and `dvc add` it; raises ConfigError for names that are not listed."""
     from dvc.cli import main as dvc
 
-    for name in names:
-        method, _, task = name.partition("/")
-        check_listed(project, method=method, task=task)
-    chosen = [cell for cell in cells(project) if f"{cell.method}/{cell.task}" in names]
-    keys = [run.key for cell in chosen for run in Work(project.root).finetune(cell).runs if run.ok]
+    keys = [run.key for cell in named_cells(project, names) for run in Work(project.root).finetune(cell).runs if run.ok]
     new = share(project.root, store, keys)
     if keys and (done := int(dvc(["--cd", str(project.root), "add", "-q", WEIGHTS]))):
         raise SystemExit(done)

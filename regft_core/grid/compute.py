@@ -23,7 +23,7 @@ from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of, run_on_e
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
-from regft_core.runs.opened_project import Job, check_listed, open_project
+from regft_core.runs.opened_project import Job, named_cells, open_project
 from regft_core.runs.outputs import trains_encoder, write_cell
 from regft_core.runs.run import STAGES, Stage, look_up
 from regft_core.runs.work import Work, is_current
@@ -67,14 +67,12 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
 
 
 def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[str], None] = print) -> Failures:
-    """Compute some cells (``METHOD/TASK``) up to a stage, from their rows on; returns those that failed.
+    """Compute some cells (``METHOD/TASK`` or ``METHOD``) up to a stage, from their rows on; returns those that failed.
 
     Raises ConfigError for a method or a task that ``params.yaml`` does not list.
     """
     project = open_project(root)
-    for name in only:
-        method, _, task = name.partition("/")
-        check_listed(project, method=method, task=task)
+    only = [f"{cell.method}/{cell.task}" for cell in named_cells(project, only)]
     prepare(project)
     write_plan(project)
     failures: Failures = {}

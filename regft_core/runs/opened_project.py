@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.runs.code import version
 from regft_core.settings.document import Document
+from regft_core.settings.grid import Cell, cells
 from regft_core.settings.layers import all_sizes, sizes_of
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
@@ -67,6 +68,13 @@ def check_listed(project: Project, **given: str | int) -> None:
             problems.append(Problem("not-listed", "params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
     if problems:
         raise ConfigError(problems)
+
+
+def named_cells(project: Project, names: Sequence[str]) -> list[Cell]:
+    """Return the cells of each ``METHOD/TASK``, or ``METHOD`` for all its tasks; raises as ``check_listed``."""
+    for name in names:
+        check_listed(project, **dict(zip(("method", "task"), name.split("/", 1))))
+    return [cell for cell in cells(project) if {cell.method, f"{cell.method}/{cell.task}"} & {*names}]
 
 
 def versions() -> dict[str, str]:

@@ -67,7 +67,7 @@ def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (as_it_is, "exprot", ["unknown-command"], "'export'"),
         (as_it_is, "search --only vanilla/exampel", ["not-listed"], "'example'"),
         (as_it_is, "finetune --only vanila/example", ["not-listed"], "'vanilla'"),
-        (as_it_is, "evaluate --only vanilla", ["not-listed"], "example"),
+        (as_it_is, "evaluate --only vanila", ["not-listed"], "'vanilla'"),
         (as_it_is, "fit out.csv --text review", ["column-unnamed"], "'earlier predictions'"),
     ],
 )

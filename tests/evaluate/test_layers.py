@@ -36,6 +36,17 @@ def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> N
     assert similarity(same[:, :1], torch.ones(1, 1)).isnan().all()
 
 
+def test_the_numbers_are_those_of_the_last_layer_of_both_models() -> None:
+    trained = TinyModel()
+    with torch.no_grad():
+        for weights in trained.pretrained.parameters():
+            weights.mul_(2.0)
+    result = evaluated("token_similarity", trained, finished(trained))
+    _, *last = result.tables["dev"]["layers"].rows[-1]
+    assert last[0] != pytest.approx(last[1])
+    assert list(result.scalars["dev"].values()) == last
+
+
 def probing(other: OtherRows, trained: TinyModel | None = None, **asked: Any) -> Any:
     """A run that heads are trained in, without its evaluation's ``run``."""
     return run_of("layer_probes", trained or TinyModel(), others={"t": other}, tasks=["t"], **asked)

@@ -30,7 +30,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,8 @@ class Project:
         """
         grid = open_project(self.root)
         methods = list(grid.methods) if method is None else [method]
-        pairs = product(methods, grid.params.grid.tasks if task is None else [task])
-        if failures := compute_only(self.root, "evaluate", ["/".join(pair) for pair in pairs]):
+        named = [name if task is None else f"{name}/{task}" for name in methods]
+        if failures := compute_only(self.root, "evaluate", named):
             raise RunFailed("cells-failed", "\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
 
     def plan(self) -> pd.DataFrame:

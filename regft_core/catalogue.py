@@ -68,8 +68,8 @@ class Catalogue:
 
     def state(self) -> tuple[tuple[str, int, int], ...]:
         """Path, time and size of every file that is not the package's: what was made of them holds while it is so."""
-        others = (path for path in map(Path, self._files().values()) if path.parent != self._shipped)
-        return tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in others)
+        others = ((path, os.stat(path)) for name, path in self._files().items() if name not in self._shipped_files)
+        return tuple((path, state.st_mtime_ns, state.st_size) for path, state in others)
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted; nothing is imported.
@@ -140,13 +140,13 @@ class Catalogue:
         return dict.fromkeys(table, str(self._shipped / "__init__.py")) | dict(_python_files(self._shipped))
 
     def _files(self) -> dict[str, str]:
-        found = self._shipped_files
+        found = dict(self._shipped_files)
         for folder in self.folders[1:]:
             for name, path in _python_files(folder):
                 if name in found:
                     what, hint = f"the {self.what} '{name}' is also defined in {found[name]}", "rename one of the files"
                     raise ConfigError([Problem("name-taken", path, 0, "", what, hint)])
-                found = {**found, name: path}
+                found[name] = path
         return dict(sorted(found.items()))
 
 

@@ -65,7 +65,7 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
     taken = fit_rows(wanted, run_and_show, lambda line: print(line, flush=True))
     folder, model = os.path.relpath(wanted.place, here), os.path.relpath(taken.path, here)
     if taken.not_run:
-        print(f"not run within {wanted.minutes:g} minutes: {', '.join(taken.not_run)}; more --minutes go on with it")
+        print(f"not run within {wanted.minutes:g} minutes: {', '.join(taken.not_run)}; more --minutes go on from there")
     print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
     print(f"model: {model}. Predict new texts:")
     print(f"  regft predict --model {shlex.quote(model)} --data new.csv --out predictions.csv")

@@ -28,7 +28,7 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
 
     prune   delete weights and checkpoints, least recently used
             first, down to store.budget_gb
-    share   copy the runs of these cells to weights/ and add them to DVC. After
+    share   copy their runs to weights/ and add them to DVC. After
             `dvc push`, and `dvc pull` in a clone, `regft export` finds them
 
     examples
@@ -43,7 +43,7 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
     refuse_contradictions(
         [
             (prunes and named, "prune takes no METHOD/TASK: what was used least recently goes first"),
-            (not prunes and not named, "share needs METHOD/TASK"),
+            (not prunes and not named, "share needs METHOD/TASK or METHOD"),
         ],
         "regft store prune, or regft store share METHOD/TASK",
     )

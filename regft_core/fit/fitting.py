@@ -150,8 +150,7 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
     done, began = list[str](), time.monotonic()
 
     def compare(group: list[str]) -> None:
-        cells = [f"{name}/{task}" for name in group]
-        compute_only(folder, "evaluate", cells, lambda line: say(line) if "FAILED" in line else None)
+        compute_only(folder, "evaluate", group, lambda line: say(line) if "FAILED" in line else None)
         done.extend(group)
         for name in group:
             say(f"{name}: {_score(folder, name, task)} ({time.monotonic() - began:.0f} s)")
@@ -169,7 +168,7 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
         seeds = _first_repeat(folder, task, late[0]) if preset.tuning.methods.keys().isdisjoint(done) else ()
         kept, late = (late[:1], late[1:]) if seeds else ([], late)
         missed = ", ".join(leave_out(folder, late, preset, seeds))
-        say(f"not run, for the minutes are over: {missed}; more minutes go on with it")
+        say(f"not run, for the minutes are over: {missed}; more minutes go on from there")
         if kept:
             compare(kept)
 

@@ -74,7 +74,7 @@ def named_cells(project: Project, names: Sequence[str]) -> list[Cell]:
     """Return the cells of each ``METHOD/TASK``, or ``METHOD`` for all its tasks; raises as ``check_listed``."""
     for name in names:
         check_listed(project, **dict(zip(("method", "task"), name.split("/", 1))))
-    return [cell for cell in cells(project) if {cell.method, f"{cell.method}/{cell.task}"} & {*names}]
+    return [cell for cell in cells(project) if cell.method in names or f"{cell.method}/{cell.task}" in names]
 
 
 def versions() -> dict[str, str]:

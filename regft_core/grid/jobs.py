@@ -144,6 +144,7 @@ class Planner:
         for phase in (context.phase(phase.name).settled for phase in phases):
             count = planned_rows(self.project, job.task, phase, rows)
             cost = sized_cost(self.project, context.method, job.task, phase, count, context.shared)
+            cost = 0.0 if phase.averages_runs and job.evaluated else cost
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)
             shares |= {member_label(phase.name, number): member for number in numbers}

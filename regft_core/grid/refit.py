@@ -1,7 +1,9 @@
 """The final model: a method trained on all labelled rows, with the settings of the evaluated runs.
 
 It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. It is
-evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``).
+evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
+``refit: mean_of_runs`` is not trained again: it has the mean of their weights (Wortsman et al., "Model soups", ICML
+2022), of folds after all rows too, each by all models but one.
 
 Tuned values are those of the trial with the best mean score over all evaluated seeds. Each seed's trials read training
 rows of that seed only, so the mean reads every labelled row without another search.
@@ -56,8 +58,11 @@ def refit(
     job = judged_run(project, method, task, size, seed)
     prepare(project, project.method(method, job.task), job.task)
     if judged:
-        _require_judged(project, cell_of(job))
-        job = replace(job, values=_values(project, cell_of(job)))
+        cell = cell_of(job)
+        _require_judged(project, cell)
+        runs = Work(root).finetune(cell).runs
+        evaluated = tuple((run.seed, run.tuned.values if run.tuned else None) for run in runs if run.ok)
+        job = replace(job, values=_values(project, cell), evaluated=evaluated)
     job = replace(job, refit=True, until="finetune")
     _refuse_choice_on_dev(Context(job, project=project))
     _train(project, job, say)
@@ -74,7 +79,9 @@ def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
             board.ended(job.name)
             say(line)
 
-        planned = PlannedJob(job, shares, {context.key(phase.name) for phase in phases})
+        keys = {context.key(phase.name) for phase in phases}
+        keys |= {phase.key(member) for one in context.phases if one.merge for phase, member in one.merge.members}
+        planned = PlannedJob(job, shares, keys)
         run_on_executor(project, [planned], ended, board.folder)
 
 

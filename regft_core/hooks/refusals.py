@@ -145,8 +145,8 @@ def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
         if other is not owners[0]
     ]
     problems += [f"'{name}': {problem}" for problem in (*is_last(phase), *takes_no_steps(phase))]
-    if phase.repeat is not None:
-        problems.append(f"'{name}': what it fits cannot be averaged; remove 'repeat' from its phase")
+    if key := "repeat" if phase.repeat is not None else "refit" if phase.averages_runs else "":
+        problems.append(f"'{name}': what it fits cannot be averaged; remove '{key}' from its phase")
     return problems
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -96,6 +97,13 @@ class Context:
     def last(self) -> RunPhase:
         """Fine-tuning, whose answers are those of the run."""
         return self.phase(FINETUNE)
+
+    @cached_property
+    def evaluated(self) -> list[Context]:
+        """Of a refit, the evaluated runs that phases may average."""
+        job = replace(self.job, refit=False, evaluated=())
+        jobs = (replace(job, seed=seed, values=values) for seed, values in self.job.evaluated)
+        return [Context(one, self.device, self.project) for one in jobs]
 
     def resolved(self, encoder: EncoderConfig) -> ModelSource:
         """The encoder that a section ``model`` names."""

@@ -95,6 +95,7 @@ class Job:
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
         until: the last stage that is meant.
         refit: train on all labelled rows, with the settings of the evaluated runs; ``values`` are given then.
+        evaluated: of a refit, seed and tuned values of the evaluated runs that phases may average.
         store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
     """
 
@@ -111,6 +112,7 @@ class Job:
     store: str | None = None
     until: Literal["search", "finetune", "evaluate"] = "evaluate"
     refit: bool = False
+    evaluated: tuple[tuple[int, Mapping[str, Any] | None], ...] = ()
 
     @property
     def name(self) -> str:

@@ -6,9 +6,10 @@ from the code that this process has loaded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regft_core import metrics
 from regft_core.data.encode import token_memory, vector_memory
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.models.features import Features
     from regft_core.runs.context import Context
+
+
+class Merge(NamedTuple):
+    """A rule, what it merges (a phase, or a member of it), and whether it asks for scores on the validation share."""
+
+    rule: str
+    members: Sequence[tuple[RunPhase, int | None]]
+    scores: bool = False
 
 
 class RunPhase:
@@ -260,6 +269,16 @@ class RunPhase:
             return {}
         return {name: task.get(name) for name in ("primary", "positive_label")}
 
+    @cached_property
+    def merge(self) -> Merge | None:
+        """How it is merged, and of what: its members, in a final model the evaluated runs; None where it trains."""
+        repeat = self.declared.repeat
+        if self.declared.averages_runs and self.run.evaluated:
+            return Merge("mean", [(run.phase(self.name), None) for run in self.run.evaluated])
+        if repeat is None:
+            return None
+        return Merge(repeat.merge, [(self, member) for member in range(repeat.times)], repeat.scores)
+
     # ------------------------------------------------------------------------------------------------ identities
 
     def key(self, member: int | None = None) -> str:
@@ -268,15 +287,14 @@ class RunPhase:
 
     def identity(self, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of the phase (of one member of it)."""
-        repeat = self.declared.repeat
-        if repeat is not None and member is None:
+        if member is None and (merge := self.merge) is not None:
             return {
                 "format": RUN_FORMAT,
                 "phase": self.declared.run_name,
-                "merge": repeat.merge,
-                "members": [self.key(index) for index in range(repeat.times)],
+                "merge": merge.rule,
+                "members": [phase.key(index) for phase, index in merge.members],
                 "code": code_of(scope_of_phase(self)).sha256,
-                "metric": _counted(self.rows.task) if repeat.scores else None,
+                "metric": _counted(self.rows.task) if merge.scores else None,
             }
         rows, texts, run, training = self.rows, self.unlabelled, self.run, self.training
         drawn = self.drawn(member)

@@ -93,6 +93,7 @@ class Phase:
         explicit: the values of the protocol that the phase itself sets.
         model: what the phase changes in the section ``model``: the encoder that it trains.
         lent: the method that it is taken from; None for a phase of the method itself.
+        averages_runs: whether a final model has the mean of the evaluated runs' weights in place of a training.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Phase:
     explicit: Mapping[str, Any]
     model: Mapping[str, Any] = field(default_factory=dict)
     lent: Lent | None = None
+    averages_runs: bool = False
 
     @property
     def run_name(self) -> str:

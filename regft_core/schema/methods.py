@@ -89,6 +89,9 @@ class PhaseConfig(StrictModel):
     start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
     model: PhaseModel | None = Field(None, description="another encoder for this phase, which is not the last one")
     repeat: RepeatConfig | None = None
+    refit: Literal["trained", "mean_of_runs"] = Field(
+        "trained", description="in a final model: trained on all rows, or the mean of the evaluated runs' weights"
+    )
     seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
     regularisers: Regularisers = Field({})
     training: Layer = Field({})

@@ -59,7 +59,7 @@ def build_phases(
                 explicit["dropout"] = DropoutConfig.model_validate(phase.training["dropout"])
             model: dict[str, Any] = dict(phase.model or {})  # type: ignore[arg-type]
             settled = name, phase.data, start, phase.repeat, phase.seed, options, training, explicit
-            phases.append(Phase(*settled, model))
+            phases.append(Phase(*settled, model, averages_runs=phase.refit == "mean_of_runs"))
     return tuple(phases)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from regft_core.errors import ConfigError, ModelError
 from regft_core.grid.refit import refit
 from regft_core.runs.analyses import from_npy
 from regft_core.runs.context import Context
+from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import cell_of
@@ -23,6 +25,7 @@ from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for
 from tests.errors import raises_code
 from tests.grid.conftest import bits, quiet, reproduce
+from tests.runs.conftest import change, write_method
 from tests.small_project import SCORES, TASK, build, read_jsonl, stage, write_csv
 
 WORDS = ["film", "story", "actor", "plot", "music", "place", "food", "service", "night", "house", "dog", "cat", "red"]
@@ -94,6 +97,35 @@ def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path)
     context, _ = finished_run(job)
     assert context.phase("finetune").training.learning_rate == best
     assert f"- **Tuned values**: training.learning_rate {best}" in described(export(job))[1]
+
+
+def test_a_phase_of_the_final_model_is_the_mean_of_the_evaluated_runs(tmp_path: Path) -> None:
+    """The mean by hand of what the store has; nothing is trained for it, and without evaluated runs it is trained."""
+    phases = {
+        "head": {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}},
+        "finetune": {"refit": "mean_of_runs", "training": {"epochs": 1}},
+    }
+    root = make(tmp_path / "project", ["majority"])
+    write_method(root, "mean", phases=phases)
+    change(root, methods=["mean"], report={"reference": "mean"})
+    assert reproduce(root) == {}
+    trained = bits(root)
+    job = refit(root, "mean", say=quiet)
+    context, record = finished_run(job)
+    new = {key for key in bits(root) if key not in trained}
+    assert new == {context.key("head"), record.key}
+
+    def weights(of: Context) -> dict[str, Any]:
+        return load_whole(of.last, of.store.get(of.key("finetune")), "weights")
+
+    runs = [weights(Context(Job(str(root), "mean", "reviews", "full", seed))) for seed in GRID["seeds"]]
+    for name, tensor in weights(context).items():
+        mean = torch.stack([run[name].double() for run in runs]).mean(0)
+        assert torch.equal(tensor, mean.to(tensor.dtype)), name
+    assert "- **Mean of these runs**: the weights of phase finetune" in described(export(job))[1]
+    alone = refit(root, "mean", judged=False, say=quiet)
+    assert len(Context(alone).last.rows.examples) == ROWS
+    assert finished_run(alone)[1].key not in {record.key, *trained}
 
 
 # ------------------------------------------------------------------------------------ what is said of it

@@ -61,6 +61,9 @@ AROUND = 25.0
 SERIAL = 200.0
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 0.5
+#: Points by which a score differs by chance between two methods of which one is right in a sixth of the rows, times the
+#: root of the rows: a preferred method is given up for more.
+CHANCE = 40.0
 
 
 @dataclass
@@ -162,14 +165,14 @@ class Draft:
                 return sum(one.run for one in runs(setup)) * setup.folds * setup.repeats * setup.size
 
             def seconds_of(setup: Setup, workers: int) -> float:
-                # The final model, trained on all rows with settings that are known then, is counted as one more run.
+                # The final model has settings that are known then; where it is trained, it is counted as one more run.
                 vectors = dict[Any, float]()
                 for one in runs(setup):
                     vectors[one.read] = max(one.vectors, vectors.get(one.read, 0.0))
                 return AROUND + all_runs(setup) / workers + sum(vectors.values()) + final(setup)
 
             def final(setup: Setup) -> float:
-                return max((one.run + one.vectors for one in runs(setup)), default=0.0)
+                return max((one.final + one.vectors for one in runs(setup)), default=0.0)
 
             def is_serial(setup: Setup) -> bool:
                 alone = can_be_serial and self._trained.isdisjoint(setup.methods)
@@ -225,10 +228,11 @@ class Draft:
             method = priced.methods[name]
             own = EACH * (1 + rounds * tried) + solving[name] * (1 + rounds * (tried > 0))  # trials share a solved head
             if takes_steps(method):
-                prices[name] = Price(own + seconds)
+                averages = all(phase.averages_runs for phase in method.phases if phase.training.epochs)
+                prices[name] = Price(own + seconds, own if averages else own + seconds)
             else:
                 read = method.encoder(model)
-                prices[name] = Price(own, seconds, (read.pooling, read.pairs))
+                prices[name] = Price(own, own, seconds, (read.pooling, read.pairs))
         return prices
 
     # -------------------------------------------------------------------------------- files
@@ -297,7 +301,8 @@ class Draft:
     def _rule(self, setup: Setup) -> dict[str, Any]:
         """Without a preferred method nothing is given up for fewer passes where no method takes steps."""
         if preferred := self.preset.preferred(setup.methods):
-            return {"prefer": preferred}
+            chance = CHANCE / math.sqrt(len(self.rows.examples))
+            return {"prefer": preferred} | ({} if self.elsewhere else {"tolerance": round(max(chance, 0.5), 1)})
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
     def _executed(self, setup: Setup) -> dict[str, Any]:

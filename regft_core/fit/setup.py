@@ -138,10 +138,11 @@ class Setup:
 class Price:
     """Seconds of one worker for one ``run`` of a method with its trials, and for the ``vectors`` of all its runs.
 
-    Methods that ``read`` the rows alike share the vectors.
+    Methods that ``read`` the rows alike share the vectors. ``final``: of the final model.
     """
 
     run: float
+    final: float
     vectors: float = 0.0
     read: tuple[str, ...] = ()
 

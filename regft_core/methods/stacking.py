@@ -6,14 +6,16 @@ cosine of a pair's two vectors. Probabilities (values of a regression) are avera
 of the task over answers to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn
 towards equal weights (stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
 
-``beside: <phase>`` averages these answers, half and half, with those of the model that an earlier phase has trained.
+``beside: <phase>`` averages these answers with those of the model that an earlier phase has trained, which has
+n / (n + 200) of the weight: of n training rows, half at 200.
 
 Decisions:
 - a member's strength is chosen on all training rows, and its fits inside the folds take it: the rows that choose the
   weights had a say in one number of each member. Rows that judge the run have none.
 - terms (word 1- and 2-grams, characters 1 to 4 inside words) and document frequencies are those of all training
   rows, as in ``tfidf_logistic``.
-- the model ``beside`` has seen all training rows, so nothing tells its weight: it counts for half.
+- the model ``beside`` has seen all training rows, so none tells its weight; it is a number that was tried on public
+  tasks (benchmarks/README.md): what solved models add falls with the rows.
 - ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
 - where the metric is F1 or Matthews, the average's answers to rows that members had not seen fit offsets of its logits
   (``training/linear_solution.py``), as those of a solved head do. They are those of the members also with ``beside``.
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 Member = Literal["words", "embeddings", "joined", "cosine"]
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
-#: Where the weights of the model ``beside`` are kept.
-BESIDE = "beside."
+#: Where the weights of the model ``beside`` are kept, and the rows at which it is half of the answer.
+BESIDE, EVEN_ROWS = "beside.", 200
 
 
 class StackingConfig(StrictModel):
@@ -67,9 +69,7 @@ class StackingConfig(StrictModel):
     members: list[Member] = Field(
         ["words", "embeddings", "joined", "cosine"], min_length=1, description="what is averaged"
     )
-    beside: Name | None = Field(
-        None, description="earlier phase whose model gives half of the answer; none when absent"
-    )
+    beside: Name | None = Field(None, description="earlier phase whose model answers, too; none when absent")
 
 
 class Stacking(Regulariser):
@@ -123,6 +123,7 @@ class Stacking(Regulariser):
         from regft_core.training.stacked import logits_of, weights_of
 
         examples, kind = data.training_examples, find(self.setting.kind)
+        self._rows = len(examples)
         rows = Rows(
             None,
             np.asarray([example.label for example in examples], np.int64 if kind.has_labels else np.float64),
@@ -178,6 +179,7 @@ class Stacking(Regulariser):
             "blocks": to_tensor(self._bag.blocks),
             "idf": torch.from_numpy(self._bag.idf),
             "weights": to_tensor(self._weights),
+            "rows": torch.tensor(self._rows),
             **{f"{BESIDE}{name}": tensor for name, tensor in self._beside.items()},
         }
         for name, solution in self._solutions.items():
@@ -203,7 +205,8 @@ class Stacking(Regulariser):
             average = average + weight * answers(kind, features[name], solution)
         if trainee is not None and (beside := behind(BESIDE, kept)):
             tuned = self._tuned(trainee, beside, batches)
-            average = (average + (probabilities(kind, tuned) if kind.has_labels else tuned)) / 2
+            share = (rows := float(kept["rows"])) / (rows + EVEN_ROWS)
+            average = (1 - share) * average + share * (probabilities(kind, tuned) if kind.has_labels else tuned)
         result: npt.NDArray[np.float32] = logits_of(kind, average).astype(np.float32)
         return result
 

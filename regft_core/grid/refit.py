@@ -80,7 +80,7 @@ def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
             say(line)
 
         keys = {context.key(phase.name) for phase in phases}
-        keys |= {phase.key(member) for one in context.phases if one.merge for phase, member in one.merge.members}
+        keys |= {phase.key(member) for one in context.phases for phase, member in one.members}
         planned = PlannedJob(job, shares, keys)
         run_on_executor(project, [planned], ended, board.folder)
 

@@ -79,11 +79,11 @@ def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
     Beside the shared part that is what this phase uses and another may not: its active regularisers, the kind of its
     rows' task, the encoder's family, the optimiser, what scores epochs.
     """
-    merge, training, task = phase.merge, phase.training, phase.run.task
+    repeat, training, task = phase.repeat, phase.training, phase.run.task
     kinds, scored = {phase.rows.kind}, set[str]()
-    if merge is not None and member is None:
-        rule = [MERGES.entry(merge.rule)]
-        if not merge.scores:
+    if repeat is not None and member is None:
+        rule = [MERGES.entry(repeat.merge)]
+        if not repeat.scores:
             return scope_of("merge", rule)
         return scope_of("scored_merge", rule, kinds, [phase.rows.task["primary"]], phase.source)
     own = {METHODS.entry(entry.name) for entry in phase.acting} | {SCHEDULES.entry(training.schedule)}

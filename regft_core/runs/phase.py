@@ -52,7 +52,7 @@ def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -
 
     What was pruned or damaged since it was trained must come out the same.
     """
-    merges = phase.merge is not None and member is None
+    merges = phase.repeat is not None and member is None
 
     def make(working: OpenRun, here: Mapping[str, Any]) -> Made:
         # Weights are stored where somebody wants them, or the run had them before it was pruned.
@@ -112,10 +112,10 @@ def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: boo
 
 def _merged(phase: RunPhase, here: Mapping[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
     """Produce every member of a merged phase and merge them; failed from the first member that fails."""
-    merge = phase.merge
-    assert merge is not None
+    repeat = phase.repeat
+    assert repeat is not None
     results: list[dict[str, Any]] = []
-    for one in merge.members:
+    for one in phase.members:
         results.append(produce(one[0], member=one[1]).result)
         if results[-1]["status"] != "ok":
             break
@@ -124,18 +124,18 @@ def _merged(phase: RunPhase, here: Mapping[str, Any], weights: bool) -> tuple[di
     if results[-1]["status"] != "ok":
         failed = f"{_label(*one)}: {results[-1]['error']}"
         return record | {"status": "failed", "error": failed}, {}
-    need: Need = "weights" if weights or merge.scores else "state"
-    tensors = [_read(of, need, member)[1] for of, member in merge.members]
+    need: Need = "weights" if weights or repeat.scores else "state"
+    tensors = [_read(of, need, member)[1] for of, member in phase.members]
     inputs = cache(lambda: phase_inputs(phase, 0))
 
     def score(member: Outcome) -> float:
-        if not merge.scores:  # its key has no metric
-            where = MERGES.path(merge.rule)
+        if not repeat.scores:  # its key has no metric
+            where = MERGES.path(repeat.merge)
             raise RunFailed("scores-undeclared", f"{where} asks for scores; add SCORES = True to it")
         return validation_score(inputs(), member, phase.rows.task)
 
     try:
-        merged, choice = MERGES.load(merge.rule).merge(tensors, score)
+        merged, choice = MERGES.load(repeat.merge).merge(tensors, score)
     except RunFailed as error:
         return record | {"status": "failed", "error": f"merging: {error}"}, {}
     return record | ({"soup": choice} if choice else {}), merged

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.encode import token_memory, vector_memory
 from regft_core.data.examples import UNLABELLED, Example
-from regft_core.data.prompts import Prompt
+from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
 from regft_core.disk.reading import read_json
@@ -27,21 +27,13 @@ from regft_core.runs.keys import RUN_FORMAT, scope_of_phase
 from regft_core.runs.rows import Draw, PhaseRows, member_streams, run_rows, with_more_rows
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.method import FINETUNE, Phase, optimiser_steps
-from regft_core.schema.methods import DataConfig
+from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.models.features import Features
     from regft_core.runs.context import Context
-
-
-class Merge(NamedTuple):
-    """A rule, what it merges (a phase, or a member of it), and whether it asks for scores on the validation share."""
-
-    rule: str
-    members: Sequence[tuple[RunPhase, int | None]]
-    scores: bool = False
 
 
 class RunPhase:
@@ -128,7 +120,6 @@ class RunPhase:
     def encode(self, examples: list[Example]) -> Encoded:
         """Tokenise as the phase reads texts; the same texts of another run of this process are not tokenised again."""
         from regft_core.data.encode import encode
-        from regft_core.data.prompts import Reading
 
         return encode(
             examples,
@@ -254,8 +245,7 @@ class RunPhase:
         """
         if self.name == FINETUNE:
             return phase_entries.answers_without_encoder(self.entries) is None
-        phases = [self.run.phase(phase.name) for phase in self.run.method.phases]
-        later = phases[[phase.name for phase in phases].index(self.name) + 1 :]
+        later = self.run.phases[self.run.phases.index(self) + 1 :]
         starts = any(phase.declared.start == self.name for phase in later)
         return starts or any(phase.needs.get(self.name, set()) - {"state"} for phase in later)
 
@@ -270,14 +260,17 @@ class RunPhase:
         return {name: task.get(name) for name in ("primary", "positive_label")}
 
     @cached_property
-    def merge(self) -> Merge | None:
-        """How it is merged, and of what: its members, in a final model the evaluated runs; None where it trains."""
-        repeat = self.declared.repeat
-        if self.declared.averages_runs and self.run.evaluated:
-            return Merge("mean", [(run.phase(self.name), None) for run in self.run.evaluated])
-        if repeat is None:
-            return None
-        return Merge(repeat.merge, [(self, member) for member in range(repeat.times)], repeat.scores)
+    def repeat(self) -> RepeatConfig | None:
+        """How it is merged: as declared, or the mean of a refit's evaluated runs; None where it is trained once."""
+        averages = self.declared.averages_runs and self.run.evaluated
+        return RepeatConfig(times=len(self.run.evaluated)) if averages else self.declared.repeat
+
+    @property
+    def members(self) -> Sequence[tuple[RunPhase, int | None]]:
+        """What is merged: members of it, or the phase in the evaluated runs; empty where it is trained once."""
+        if self.repeat is self.declared.repeat:
+            return [(self, member) for member in range(self.repeat.times)] if self.repeat else []
+        return [(run.phase(self.name), None) for run in self.run.evaluated]
 
     # ------------------------------------------------------------------------------------------------ identities
 
@@ -287,14 +280,14 @@ class RunPhase:
 
     def identity(self, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of the phase (of one member of it)."""
-        if member is None and (merge := self.merge) is not None:
+        if member is None and self.repeat is not None:
             return {
                 "format": RUN_FORMAT,
                 "phase": self.declared.run_name,
-                "merge": merge.rule,
-                "members": [phase.key(index) for phase, index in merge.members],
+                "merge": self.repeat.merge,
+                "members": [phase.key(index) for phase, index in self.members],
                 "code": code_of(scope_of_phase(self)).sha256,
-                "metric": _counted(self.rows.task) if merge.scores else None,
+                "metric": _counted(self.rows.task) if self.repeat.scores else None,
             }
         rows, texts, run, training = self.rows, self.unlabelled, self.run, self.training
         drawn = self.drawn(member)

@@ -22,6 +22,7 @@ from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.fit.elsewhere import Elsewhere
 from regft_core.fit.own_rows import Asked, OwnRows, unread
 from regft_core.fit.setup import (
+    CHANCE,
     LEAST_OF_LABEL,
     PARTS,
     OwnPreset,
@@ -61,9 +62,6 @@ AROUND = 25.0
 SERIAL = 200.0
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 0.5
-#: Points by which a score differs by chance between two methods of which one is right in a sixth of the rows, times the
-#: root of the rows: a preferred method is given up for more.
-CHANCE = 40.0
 
 
 @dataclass

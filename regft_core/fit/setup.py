@@ -37,6 +37,9 @@ FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
 #: Sizes of a forecast, as parts of the rows that train a fold's model, and the rows that the smallest needs of a label.
 PARTS, LEAST_OF_LABEL = (4, 2), 10
+#: Points by which a score differs by chance between two methods of which one is right in a sixth of the rows, times the
+#: root of the rows: a preferred method is given up for more.
+CHANCE = 40.0
 #: Seconds of the model of words for a row of two labels, typical of a core; not measured, so that the same call chooses
 #: the same set-up. What is late by it is left out of the comparison.
 SOLVING = 1e-3

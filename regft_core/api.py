@@ -213,7 +213,7 @@ def fit(
     project: Path | str | None = None,
     quiet: bool = False,
 ) -> Fitted:
-    """Compare methods on labelled rows, decide, train the final model on all rows. As ``regft fit``, with its bits.
+    """Compare methods on labelled rows, decide, export a model of all rows. As ``regft fit``, with its bits.
 
     Args:
         data: a file as ``regft fit`` reads it, or a data frame.

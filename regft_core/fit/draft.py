@@ -299,8 +299,8 @@ class Draft:
     def _rule(self, setup: Setup) -> dict[str, Any]:
         """Without a preferred method nothing is given up for fewer passes where no method takes steps."""
         if preferred := self.preset.preferred(setup.methods):
-            chance = CHANCE / math.sqrt(len(self.rows.examples))
-            return {"prefer": preferred} | ({} if self.elsewhere else {"tolerance": round(max(chance, 0.5), 1)})
+            chance = round(CHANCE / math.sqrt(len(self.rows.examples)), 1)
+            return {"prefer": preferred} | ({} if self.elsewhere else {"tolerance": chance})
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
     def _executed(self, setup: Setup) -> dict[str, Any]:

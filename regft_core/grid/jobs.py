@@ -141,10 +141,11 @@ class Planner:
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
-        for phase in (context.phase(phase.name).settled for phase in phases):
+        for of_run in (context.phase(phase.name) for phase in phases):
+            phase = of_run.settled
             count = planned_rows(self.project, job.task, phase, rows)
             cost = sized_cost(self.project, context.method, job.task, phase, count, context.shared)
-            cost = 0.0 if phase.averages_runs and job.evaluated else cost
+            cost = 0.0 if of_run.averaged else cost
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)
             shares |= {member_label(phase.name, number): member for number in numbers}

@@ -3,7 +3,7 @@
 It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. It is
 evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
 ``refit: mean_of_runs`` is not trained again: it has the mean of their weights (Wortsman et al., "Model soups", ICML
-2022), of folds after all rows too, each by all models but one.
+2022). With folds all of these models but one per repeat were trained on a row.
 
 Tuned values are those of the trial with the best mean score over all evaluated seeds. Each seed's trials read training
 rows of that seed only, so the mean reads every labelled row without another search.
@@ -24,6 +24,7 @@ from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.outputs import cell_of
+from regft_core.runs.records import RunRecord
 from regft_core.runs.trials import choose
 from regft_core.runs.work import Work, is_current
 from regft_core.settings.grid import Cell
@@ -62,7 +63,7 @@ def refit(
         _require_judged(project, cell)
         runs = Work(root).finetune(cell).runs
         evaluated = tuple((run.seed, run.tuned.values if run.tuned else None) for run in runs if run.ok)
-        job = replace(job, values=_values(project, cell), evaluated=evaluated)
+        job = replace(job, values=_values(project, cell, runs), evaluated=evaluated)
     job = replace(job, refit=True, until="finetune")
     _refuse_choice_on_dev(Context(job, project=project))
     _train(project, job, say)
@@ -121,16 +122,13 @@ def _require_judged(project: Project, cell: Cell) -> None:
         )
 
 
-def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
+def _values(project: Project, cell: Cell, runs: Sequence[RunRecord]) -> dict[str, Any] | None:
     """The values of the trial with the best mean score over the evaluated seeds; None where nothing is tuned."""
     tuning = project.params.tuning
     if tuning is None or not project.trials(cell.method):
         return None
     records = [
-        {"seed": run.seed, **trial.model_dump()}
-        for run in Work(project.root).finetune(cell).runs
-        if run.tuned is not None
-        for trial in run.tuned.trials
+        {"seed": run.seed, **trial.model_dump()} for run in runs if run.tuned is not None for trial in run.tuned.trials
     ]
     return dict(choose(records, tuning, project.tasks[cell.task].primary, records[0]["seed"])["values"])
 

@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
 
 class RunPhase:
-    """One phase of one run.
+    """One phase of one ``run``.
 
     Attributes:
-        run: the run.
         declared: the phase as the method has it.
         seed: its own seed, else the run's.
         entries: its regularisers with their options; ``acting``: those whose strength is not 0.
@@ -246,8 +245,7 @@ class RunPhase:
         if self.name == FINETUNE:
             return phase_entries.answers_without_encoder(self.entries) is None
         later = self.run.phases[self.run.phases.index(self) + 1 :]
-        starts = any(phase.declared.start == self.name for phase in later)
-        return starts or any(phase.needs.get(self.name, set()) - {"state"} for phase in later)
+        return any(one.declared.start == self.name or one.needs.get(self.name, set()) - {"state"} for one in later)
 
     @cached_property
     def decision_metric(self) -> dict[str, Any]:
@@ -259,18 +257,21 @@ class RunPhase:
             return {}
         return {name: task.get(name) for name in ("primary", "positive_label")}
 
+    @property
+    def averaged(self) -> Sequence[Context]:
+        """The evaluated runs whose mean it has in a final model; empty where it is trained."""
+        return self.run.evaluated if self.declared.averages_runs else ()
+
     @cached_property
     def repeat(self) -> RepeatConfig | None:
-        """How it is merged: as declared, or the mean of a refit's evaluated runs; None where it is trained once."""
-        averages = self.declared.averages_runs and self.run.evaluated
-        return RepeatConfig(times=len(self.run.evaluated)) if averages else self.declared.repeat
+        """How it is merged: as declared, or the mean of the evaluated runs; None where it is trained once."""
+        return RepeatConfig.model_construct(times=len(self.averaged)) if self.averaged else self.declared.repeat
 
     @property
     def members(self) -> Sequence[tuple[RunPhase, int | None]]:
-        """What is merged: members of it, or the phase in the evaluated runs; empty where it is trained once."""
-        if self.repeat is self.declared.repeat:
-            return [(self, member) for member in range(self.repeat.times)] if self.repeat else []
-        return [(run.phase(self.name), None) for run in self.run.evaluated]
+        """Its own members, or the same phase in the evaluated runs; empty where it is trained once."""
+        own = range(self.repeat.times if self.repeat else 0)
+        return [(run.phase(self.name), None) for run in self.averaged] or [(self, member) for member in own]
 
     # ------------------------------------------------------------------------------------------------ identities
 

@@ -202,6 +202,9 @@ class MethodConfig(ConsistentModel):
         if start in earlier and (self.phases or {})[start].model != phase.model:
             message = f"'{name}' starts from '{start}', which has another encoder; set start: checkpoint"
             yield (*at, "start"), f"{message}, or the same 'model' for both"
+        if phase.refit == "mean_of_runs" and (start not in earlier or not (self.phases or {})[start].data.labels):
+            message = f"the runs of '{name}' each draw a head, and a mean of such heads answers nothing; "
+            yield (*at, "refit"), message + "start from a phase that learns one, or remove refit"
         if phase.repeat is not None and phase.repeat.scores and data.split == 1.0:
             message = f"'{name}' merges by scores but has no validation share; set data.split below 1"
             yield (*at, "repeat", "merge"), message

@@ -146,6 +146,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (MASK, "  finetune:", "  finetun:", 1, "inconsistent"),
     (MASK, "phases:", "training: {}\nphases:", 1, "inconsistent"),
     (MASK, "{training: {epochs: 2}}", "{start: finetune}", 2, "inconsistent"),
+    (MASK, "{training: {epochs: 2}}", "{start: checkpoint, refit: mean_of_runs}", 2, "inconsistent"),
 ]
 
 
@@ -261,7 +262,7 @@ FULL = {
     MASK: """
       {"phases": {"search": {"data": {"task": "films", "size": "full", "split": 0.5, "steps": "own"},
          "repeat": {"times": 2, "merge": "mean", "vary": ["order"], "variant": "paper"}, "seed": 0,
-         "start": "checkpoint",
+         "start": "checkpoint", "refit": "trained",
          "regularisers": {"noise": {"scale": 0.1}}, "training": {"steps_factor": {"match": "vanilla"}}},
         "finetune": {"regularisers": {"mask": {}}, "training": {"steps_factor": 2}}},
        "controls": {"none": {"why": "a", "regularisers": {"noise": null}}}, "variant_of": "vanilla",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class RecallAdam(torch.optim.Optimizer):
         self.betas, self.epsilon = training.betas, training.epsilon
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for name, parameter in zip(group["names"], group["params"], strict=True):
                 if parameter.grad is not None:
@@ -98,16 +98,11 @@ class SensitivityGuided(torch.optim.Optimizer):
         super().__init__(groups, {})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for name, parameter in zip(group["names"], group["params"], strict=True):
                 if parameter.grad is not None:
                     self._update(name, parameter, parameter.grad, group)
-        return loss
 
     def _update(self, name: str, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

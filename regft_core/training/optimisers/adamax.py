@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,17 +24,16 @@ class DecoupledAdamax(torch.optim.Adamax):
         self._scratch = Scratch()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:  # type: ignore[override]
-        on_cpu = all(p.device.type == "cpu" for group in self.param_groups for p in group["params"])
-        if closure is not None or not on_cpu:
-            return self._torch_step(closure)
+    def step(self) -> None:  # type: ignore[override]
+        if any(p.device.type != "cpu" for group in self.param_groups for p in group["params"]):
+            self._torch_step()
+            return
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, parameter.grad, group)
-        return None
 
-    def _torch_step(self, closure: Callable[[], float] | None) -> Any:
+    def _torch_step(self) -> None:
         decays = [group["weight_decay"] for group in self.param_groups]
         for group in self.param_groups:
             shrink = 1.0 - float(group["lr"]) * group["weight_decay"]
@@ -44,7 +42,7 @@ class DecoupledAdamax(torch.optim.Adamax):
                 torch._foreach_mul_(moved, shrink)
             group["weight_decay"] = 0.0
         try:
-            return super().step(closure)
+            super().step()
         finally:
             for group, decay in zip(self.param_groups, decays, strict=True):
                 group["weight_decay"] = decay
@@ -68,7 +66,4 @@ class DecoupledAdamax(torch.optim.Adamax):
 
 
 def build(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-    optimizer = DecoupledAdamax(groups, lr=training.learning_rate, betas=training.betas, eps=training.epsilon)
-    for group, given in zip(optimizer.param_groups, groups, strict=True):
-        group["weight_decay"] = given["weight_decay"]
-    return optimizer
+    return DecoupledAdamax(groups, lr=training.learning_rate, betas=training.betas, eps=training.epsilon)

@@ -65,25 +65,19 @@ def visible_devices(device: str) -> list[str]:
     )
 
 
-def own_device(device: str) -> str:
-    """The one device of a worker that a cluster placed: the first that the cluster lets it see. Raises as above."""
-    return visible_devices(device)[0]
-
-
 def multiplies_bf16(kind: str) -> bool:
     """Whether a type of device multiplies bf16 faster than fp32: units of its own, not only a type."""
     if kind == "cpu":
         return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-    if kind == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return False
+    return kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def no_bf16(kind: str) -> str | None:
     """Why bf16 is refused on a type of device; None where it is not."""
+    if multiplies_bf16(kind):
+        return None
     asked = " (neither avx512_bf16 nor amx_tile)" if kind == "cpu" else ""
-    slow = not multiplies_bf16(kind)
-    return f"this {kind} has no bf16 products{asked}, so it would be slower than fp32" if slow else None
+    return f"this {kind} has no bf16 products{asked}, so it would be slower than fp32"
 
 
 def multiplies_int8() -> bool:

@@ -133,11 +133,8 @@ TensorHook = Callable[[torch.Tensor, LayerSite], torch.Tensor]
 EmbeddingHook = Callable[[torch.Tensor, EmbeddingSite], torch.Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class _Registered:
-    function: Callable[[torch.Tensor, Any], torch.Tensor]
-    layers: frozenset[int] | None
-    always: bool
+#: A function, the layers that it acts in (None: all), and whether it acts in evaluation, too.
+_Entry = tuple[Callable[[torch.Tensor, Any], torch.Tensor], frozenset[int] | None, bool]
 
 
 class SiteHooks:
@@ -149,7 +146,7 @@ class SiteHooks:
 
     def __init__(self, model: nn.Module, sites: Sites) -> None:
         self._model, self._sites = model, sites
-        self._inputs, self._after, self._outputs, self._words = (list[_Registered]() for _ in range(4))
+        self._inputs, self._after, self._outputs, self._words = (list[_Entry]() for _ in range(4))
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
         by_layer: dict[nn.Module, list[LayerSite]] = {}
@@ -197,7 +194,7 @@ class SiteHooks:
             for module in self._model.modules():
                 if isinstance(module, nn.Embedding) and module.weight is table:
                     self._handles.append(module.register_forward_hook(self._on_word))
-        self._words.append(_Registered(function, None, always))
+        self._words.append((function, None, always))
 
     def on_embedding_output(self, function: TensorHook, always: bool = False) -> None:
         """Call ``function(tensor, site)`` on what a whole stack reads, after norm and dropout of the embeddings.
@@ -209,7 +206,8 @@ class SiteHooks:
         if getattr(encoder, "conv", None) is None:
             self.on_layer_input(function, self._sites.embedding_layers, always)
             return
-        entries, site = [_Registered(function, None, always)], self._sites.layers[0]
+        entries: list[_Entry] = [(function, None, always)]
+        site = self._sites.layers[0]
         hook = partial(_replaced_input, lambda tensor: self._apply(entries, tensor, site))
         self._handles.append(encoder.register_forward_pre_hook(hook, with_kwargs=True))
 
@@ -218,14 +216,14 @@ class SiteHooks:
         while self._handles:
             self._handles.pop().remove()
 
-    def _entry(self, function: TensorHook, layers: Iterable[int] | None, always: bool) -> _Registered:
+    def _entry(self, function: TensorHook, layers: Iterable[int] | None, always: bool) -> _Entry:
         chosen = None if layers is None else frozenset(self._sites.layer_numbers("layers", list(layers)))
-        return _Registered(function, chosen, always)
+        return function, chosen, always
 
-    def _apply(self, entries: list[_Registered], tensor: torch.Tensor, site: LayerSite | EmbeddingSite) -> torch.Tensor:
-        for entry in entries:
-            if (entry.always or self._model.training) and (entry.layers is None or site.index in entry.layers):
-                tensor = entry.function(tensor, site)
+    def _apply(self, entries: list[_Entry], tensor: torch.Tensor, site: LayerSite | EmbeddingSite) -> torch.Tensor:
+        for function, layers, always in entries:
+            if (always or self._model.training) and (layers is None or site.index in layers):
+                tensor = function(tensor, site)
         return tensor
 
     def _count(self, key: int) -> int:
@@ -250,7 +248,7 @@ class SiteHooks:
         first = self._sites.layers[self._sites.embedding_layers[index]]
         return self._apply(self._words, output, EmbeddingSite(index, first.stack, first.batch_dim))
 
-    def _on_output(self, entries: list[_Registered], of_layer: list[LayerSite]) -> Callable[..., Any]:
+    def _on_output(self, entries: list[_Entry], of_layer: list[LayerSite]) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             if not entries:
                 return None

@@ -21,9 +21,9 @@ The contract, which ``tests/execution/test_executor_contract.py`` tries with eve
   between jobs.
 
 An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a
-run starts (``devices.own_device``), not here. ``queue.settings["shared"]`` is a folder that all machines see:
-the run store where that lies outside of the project, else the project itself. A cluster that sees neither is told
-``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.py``).
+run starts, which takes the first that the cluster shows it, not here. ``queue.settings["shared"]`` is a folder that all
+machines see: the run store where that lies outside of the project, else the project itself. A cluster that sees neither
+is told ``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.py``).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any
 
 from regft_core.errors import RunFailed, StoreError
 from regft_core.grid.executors import JobQueue, describe_failure, is_machine_fault, require, torch_threads
-from regft_core.models.devices import own_device
+from regft_core.models.devices import visible_devices
 from regft_core.runs.code import package_root
 from regft_core.runs.store import RunStore
 
@@ -111,7 +111,7 @@ def _work(
     try:
         with torch_threads(threads):
             if keys is None:
-                return True, function(job, device=own_device(wanted)), {}
+                return True, function(job, device=visible_devices(wanted)[0]), {}
             return True, *_work_in_copy(function, job, wanted, dict(zip(keys, runs)))
     except Exception as error:
         if is_machine_fault(error):
@@ -127,7 +127,8 @@ def _work_in_copy(
     store = RunStore(root / STORES / hashlib.sha256(job.name.encode()).hexdigest()[:16])
     for key, packed in runs.items():
         store.add(key, packed)
-    result = function(replace(job, root=str(root), store=str(store.path), progress=None), device=own_device(wanted))
+    job = replace(job, root=str(root), store=str(store.path), progress=None)
+    result = function(job, device=visible_devices(wanted)[0])
     made = ((key, store.pack(key)) for key in list(store.keys()) if key not in runs)
     return result, {key: packed for key, packed in made if packed is not None}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.grid.executors import JobQueue, attempt, require, torch_threads
-from regft_core.models.devices import own_device
+from regft_core.models.devices import visible_devices
 
 REMOTE = True
 FOLDER = ".regft-slurm"
@@ -33,7 +33,7 @@ class Task:
         """(True, result) or (False, message, traceback)."""
         function, job, wanted, threads = self.arguments
         with torch_threads(threads):
-            return attempt(lambda job, device: function(job, device=own_device(device)), job, wanted)
+            return attempt(lambda job, device: function(job, device=visible_devices(device)[0]), job, wanted)
 
     def checkpoint(self) -> Any:
         """Return what submitit queues again when a job is preempted: the same job; its run has checkpoints."""

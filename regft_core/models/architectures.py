@@ -9,7 +9,7 @@ classifier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -72,7 +72,7 @@ class Architecture:
     finished_mask: Literal["global", "by_layer"] | None = None
     #: The real token whose last hidden state stands for the text.
     summary: Literal["first", "last"] = "first"
-    model_types: tuple[str, ...] = field(default=())
+    model_types: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:
@@ -125,18 +125,13 @@ def _row(file: str) -> Architecture:
     return row
 
 
-def supported() -> tuple[str, ...]:
-    """Return the values of ``model_type`` in a checkpoint's config.json that regft can fine-tune."""
-    return tuple(sorted(architectures()))
-
-
 def architecture_of(model_type: str | None, where: str = "the model") -> Architecture:
     """Return the row for a configuration's ``model_type``; ModelError with the supported ones otherwise."""
-    row = architectures().get(model_type or "")
-    if row is None:
+    rows = architectures()
+    if (row := rows.get(model_type or "")) is None:
         if broken := _rows(FAMILIES.state())[1]:
             raise broken[0]  # it may be the one that is meant
-        hint = f"{suggestion(model_type or '', supported(), 'supported')}; a file in families/ adds a family"
+        hint = f"{suggestion(model_type or '', sorted(rows), 'supported')}; a file in families/ adds a family"
         raise ModelError("unknown-family", f"{where}: model_type '{model_type}' is not supported\n    -> {hint}")
     return row
 

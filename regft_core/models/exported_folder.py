@@ -95,8 +95,6 @@ def load_classifier(directory: Path) -> Any:
     try:
         with quiet():
             model, info = _read(directory)
-    except ModelError:
-        raise
     except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
         message = f"{directory}: the model cannot be loaded: {error}"
         raise ModelError("cannot-load", f"{message}\n    -> export it again") from error

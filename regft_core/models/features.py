@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from regft_core.data.batches import Batch
 from regft_core.disk.canonical import canonical_json
-from regft_core.models.heads import pool
 from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.poolings import mean
 from regft_core.models.sites import classify, takes_token_types
@@ -62,15 +61,16 @@ class Features:
         return KeptVectors(self.kept, digest)
 
 
+@dataclass(frozen=True)
 class KeptVectors:
-    """The vectors of one model, by batch."""
+    """The vectors of one model, by batch; ``digest`` is of all else that determines them."""
 
-    def __init__(self, kept: Memory[Tensor], digest: Any) -> None:
-        self._kept, self._digest = kept, digest
+    kept: Memory[Tensor]
+    digest: Any
 
     def key(self, batch: Batch) -> str:
         """The key of a batch's vectors; labels and numbers of its examples are no part of it."""
-        digest = self._digest.copy()
+        digest = self.digest.copy()
         digest.update(str(batch.padded).encode())
         for name, tensor in sorted(batch.model_inputs().items()):
             _add(digest, name, tensor)
@@ -78,12 +78,12 @@ class KeptVectors:
 
     def get(self, batch: Batch) -> Tensor | None:
         """Kept vectors ``[B, H]`` of a batch, on its device; None where there are none."""
-        found = self._kept.get(self.key(batch))
+        found = self.kept.get(self.key(batch))
         return None if found is None else found.to(batch.input_ids.device)
 
     def put(self, batch: Batch, vectors: Tensor) -> None:
         """Keep the vectors ``[B, H]`` of a batch."""
-        self._kept.put(self.key(batch), vectors.detach().to("cpu", copy=True).contiguous())
+        self.kept.put(self.key(batch), vectors.detach().to("cpu", copy=True).contiguous())
 
 
 def _add(digest: Any, name: str, tensor: Tensor) -> None:
@@ -140,7 +140,7 @@ def token_means(model: Any, features: Features | None) -> Callable[[Batch], Tens
         inputs = batch.model_inputs(takes_token_types(model))
         windows = inputs.pop("windows", None)
         hidden = model.base_model(**inputs)[0].float()
-        pooled = pool(hidden, inputs["attention_mask"], "mean", "first")
+        pooled = mean(hidden, inputs["attention_mask"], "first")
         found = (pooled if windows is None else windows @ pooled).cpu()
         if vectors is not None:
             vectors.put(batch, found)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regft_core.errors import ModelError, RegftError
+from regft_core.errors import ModelError
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.devices import computing_alone, take_fast_products
@@ -238,9 +238,9 @@ def _from_pretrained(
     if attention == "sdpa" and not getattr(model_class, "_supports_sdpa", False):
         attention = "eager"
     path = source.opened()
-    try:
-        # Loading draws missing parameters from the global generator; they are drawn again by us.
-        with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
+    # Loading draws missing parameters from the global generator; they are drawn again by us.
+    with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
+        try:
             model, info = model_class.from_pretrained(
                 path,
                 config=config,
@@ -252,12 +252,10 @@ def _from_pretrained(
                 output_loading_info=True,
                 **options,
             )
-    except RegftError:
-        raise
-    except Exception as error:
-        message = f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
-        hint = "copy them again, or save them with model.save_pretrained(directory)"
-        raise ModelError("cannot-load", f"{message}\n    -> {hint}") from error
+        except Exception as error:
+            message = f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
+            hint = "copy them again, or save them with model.save_pretrained(directory)"
+            raise ModelError("cannot-load", f"{message}\n    -> {hint}") from error
     return model.eval(), info
 
 

@@ -49,10 +49,8 @@ class KeyValuePrefixes:
         self._base = model.base_model
         self._before = self._base.config._attn_implementation
         self._site: LayerSite | None = None
-        for site in sites.layers:
-            for module in site.module.modules():
-                _OWNERS[module] = self
         self._modules = [module for site in sites.layers for module in site.module.modules()]
+        _OWNERS.update(dict.fromkeys(self._modules, self))
         hooks.on_layer_input(self._remember, always=True)
         self._base.set_attn_implementation(NAME)
 
@@ -173,10 +171,8 @@ def _extended(tensor: Tensor, count: int, value: int) -> Tensor:
 
 def _pooled(base: Any, hidden: Tensor) -> Tensor:
     """The encoder's own pooler on hidden states [B, n, H]."""
-    if isinstance(base.pooler, nn.Linear):  # ALBERT
-        found: Tensor = base.pooler_activation(base.pooler(hidden[:, 0]))
-    else:
-        found = base.pooler(hidden)
+    albert = isinstance(base.pooler, nn.Linear)
+    found: Tensor = base.pooler_activation(base.pooler(hidden[:, 0])) if albert else base.pooler(hidden)
     return found
 
 

@@ -20,16 +20,7 @@ from regft_core import metrics
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
 from regft_core.training.linear_solution import classify_words, fit_decision, regress_words, ridge, spanned
-from regft_core.training.logistic import (
-    FOLDS,
-    Array,
-    Penalty,
-    Rows,
-    Solution,
-    classify,
-    folds_of,
-    solve,
-)
+from regft_core.training.logistic import FOLDS, Array, Penalty, Rows, Solution, classify, folds_of, solve
 
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3

@@ -16,6 +16,7 @@ from regft_core.data.batches import Batch
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.models.heads import DTYPES, autocast
+from regft_core.models.sites import classify
 from regft_core.rng import derive
 from regft_core.training.trainee import Pass, Trainee
 
@@ -108,8 +109,6 @@ class Step:
             parts: names of equally large parts when several views run as one batch.
             hidden: also return the last hidden states ``[B, n, H]``.
         """
-        from regft_core.models.sites import classify
-
         batch = self.batch if batch is None else batch
         rows = batch.input_ids.shape[0]
         names = tuple(parts) or (name,)

@@ -125,10 +125,8 @@ class FitData:
 
         With ``aside``, the rows that are set aside instead.
         """
-        stream = self.stream
-        if aside:
-            assert self.validation is not None
-            stream = self.validation
+        stream = self.validation if aside else self.stream
+        assert stream is not None
         for start in range(0, len(stream.rows), batch_size):
             yield stream.collate(stream.rows[start : start + batch_size])
 

@@ -6,7 +6,7 @@ import pytest
 
 from regft_core.catalogue import FAMILIES
 from regft_core.errors import ModelError, RegftError
-from regft_core.models.architectures import architecture_of, architectures, supported
+from regft_core.models.architectures import architecture_of, architectures
 from regft_core.models.families import SHIPPED
 from regft_core.models.heads import depths
 from tests.errors import raises_code
@@ -34,7 +34,7 @@ def test_every_family_has_a_tiny_checkpoint():
     assert {row.module for row in rows} == {FAMILIES.package}
     assert {row.name.replace("-", "_") for row in rows} == set(SHIPPED)
     assert {row.name for row in rows} == {*ARCHITECTURES, *EMBEDDERS}
-    assert set(supported()) == {*ARCHITECTURES, *EMBEDDERS, "xlm-roberta", "camembert"}
+    assert set(architectures()) == {*ARCHITECTURES, *EMBEDDERS, "xlm-roberta", "camembert"}
 
 
 @pytest.mark.parametrize(

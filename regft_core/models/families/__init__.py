@@ -40,32 +40,19 @@ _ROWS = (
         summary="last",
         finished_mask="global",
     ),
-    # BERT.
-    Architecture(
-        "bert",
-        pooler="pooler",
-        masked_lm_head=("cls",),
-        finished_mask="global",
+    Architecture("bert", pooler="pooler", masked_lm_head=("cls",), finished_mask="global"),
+    # DeBERTa, and DeBERTa v2 and v3, whose layers compute attention in another way.
+    *(
+        Architecture(
+            name,
+            head=("pooler", "classifier"),
+            hidden_dropout=("hidden_dropout_prob", "pooler_dropout", "cls_dropout"),
+            head_dropout=("cls_dropout", "hidden_dropout_prob"),
+            masked_lm_head=("cls",),
+            projections=("embeddings.embed_proj",),
+        )
+        for name in ("deberta", "deberta-v2")
     ),
-    # DeBERTa.
-    Architecture(
-        "deberta",
-        head=("pooler", "classifier"),
-        hidden_dropout=("hidden_dropout_prob", "pooler_dropout", "cls_dropout"),
-        head_dropout=("cls_dropout", "hidden_dropout_prob"),
-        masked_lm_head=("cls",),
-        projections=("embeddings.embed_proj",),
-    ),
-    # DeBERTa v2 and v3.
-    Architecture(
-        "deberta-v2",
-        head=("pooler", "classifier"),
-        hidden_dropout=("hidden_dropout_prob", "pooler_dropout", "cls_dropout"),
-        head_dropout=("cls_dropout", "hidden_dropout_prob"),
-        masked_lm_head=("cls",),
-        projections=("embeddings.embed_proj",),
-    ),
-    # DistilBERT.
     Architecture(
         "distilbert",
         stacks=(LayerStack("encoder", "transformer.layer", "sa_layer_norm"),),
@@ -77,7 +64,6 @@ _ROWS = (
         token_types=False,
         finished_mask="global",
     ),
-    # ELECTRA.
     Architecture(
         "electra",
         masked_lm_head=("generator_predictions", "generator_lm_head"),
@@ -133,7 +119,6 @@ _ROWS = (
         token_types=False,
         finished_mask="by_layer",
     ),
-    # MPNet.
     Architecture(
         "mpnet",
         stacks=(LayerStack("encoder", "encoder.layer", "attention"),),

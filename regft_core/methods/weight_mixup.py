@@ -245,7 +245,6 @@ class WeightMixup(Regulariser):
             radius=self.options.radius,
             interval=self.options.interval,
             inner_gradient=self.options.inner_gradient,
-            measure_every=LOG_EVERY,
             updated=self._attention_updated,
         )
 

@@ -34,12 +34,12 @@ _NO_LIMIT = 1_000_000_000
 
 
 def write_classifier(
-    model: Any, tokenizer: Any, directory: Path, max_length: int | None, served: Served, temperature: float
-) -> int | None:
+    model: Any, tokenizer: Any, directory: Path, max_length: int, served: Served, temperature: float
+) -> int:
     """Write configuration and weights of a folded classifier; return the length to which its tokenizer truncates.
 
     Args:
-        max_length: tokens of a row; None leaves the tokenizer's own.
+        max_length: tokens of a row.
         served: how its inputs are read.
         temperature: what the logits of a classifier at a mask are divided by; other heads have it in their weights.
     """
@@ -48,7 +48,7 @@ def write_classifier(
         return max_length
     from safetensors.torch import save_file
 
-    config = _config(model, tokenizer, max_length or tokenizer.model_max_length, served)
+    config = _config(model, tokenizer, max_length, served)
     config.logit_temperature = temperature
     pooled, state = isinstance(model, PooledClassifier), model.state_dict()
     if isinstance(model, MaskClassifier):  # the configuration has them
@@ -65,7 +65,7 @@ def write_classifier(
     config.save_pretrained(directory)
     save_file(tensors, str(directory / "model.safetensors"), metadata={"format": "pt"})
     shutil.copyfile(modeling_regft.__file__, directory / CODE)
-    return None if max_length is None else _truncated_length(config)
+    return _truncated_length(config)
 
 
 def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:

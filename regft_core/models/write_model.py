@@ -55,7 +55,7 @@ def export_model(
     *,
     card: str,
     check_batch: Mapping[str, torch.Tensor],
-    max_length: int | None = None,
+    max_length: int,
     served: Served | None = None,
     temperature: float = 1.0,
     onnx: bool = False,
@@ -70,7 +70,7 @@ def export_model(
         card: text of README.md.
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
         max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
-            is asked for (pipelines: ``truncation=True``); None leaves the tokenizer's own length.
+            is asked for (pipelines: ``truncation=True``).
         served: content of ``regft.json``, which ``regft predict`` reads.
         temperature: what the logits are divided by. It goes into the head's weights; a head at a mask, which shares
             them with the embeddings, is written with the number.
@@ -81,13 +81,12 @@ def export_model(
         ModelError: the model cannot be folded or traced, or ``directory`` holds something else than a model.
         StoreError: the directory cannot be written.
     """
-    directory = Path(directory)
     refuse_foreign(directory, "config.json")
     expected = _logits(model, check_batch)
     plain = fold(model)
     if temperature != 1.0 and not isinstance(plain, MaskClassifier):
         _divide_logits(plain, temperature)
-    described = served or Served(text="text", kind="classification", max_length=max_length or 1)
+    described = served or Served(text="text", kind="classification", max_length=max_length)
     with atomic_directory(directory) as temporary, quiet():
         longest = write_classifier(plain, tokenizer, temporary, max_length, described, temperature)
         tokenizer = _written_tokenizer(tokenizer, max_length, longest, takes_token_types(plain))
@@ -135,16 +134,15 @@ def _divide_logits(plain: Any, temperature: float) -> None:
             parameter.div_(temperature)
 
 
-def _written_tokenizer(tokenizer: Any, max_length: int | None, longest: int | None, typed: bool) -> Any:
+def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: bool) -> Any:
     """A copy of the tokenizer that truncates to ``longest`` tokens where it is told to truncate.
 
     Programs that read tokenizer.json alone get rows as the encoder reads them, of ``max_length`` tokens. Token types
     that the model does not take are not given.
     """
     tokenizer = copy.deepcopy(tokenizer)
-    if max_length is not None and longest is not None:
-        tokenizer.model_max_length = longest
-        tokenizer.backend_tokenizer.enable_truncation(max_length=max_length)
+    tokenizer.model_max_length = longest
+    tokenizer.backend_tokenizer.enable_truncation(max_length=max_length)
     if not typed:
         names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
         tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
@@ -171,17 +169,15 @@ def _check_logits(
         raise ExportMismatch("export-differs", f"{message}\n    -> {hint}; predictions are in work/evaluate")
 
 
-def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int | None) -> None:
+def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int) -> None:
     """Raise ExportMismatch where the written tokenizer gives other tokens, or truncates elsewhere."""
     from transformers import AutoTokenizer
 
     again = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
-    if longest is not None:
-        long = " ".join(_PROBE * min(longest, 1000))
-        cut = again(long, truncation=True)["input_ids"]
-        same = same and cut == tokenizer(long, truncation=True, max_length=longest)["input_ids"]
-    if not same:
+    long = " ".join(_PROBE * min(longest, 1000))
+    cut = again(long, truncation=True)["input_ids"]
+    if not same or cut != tokenizer(long, truncation=True, max_length=longest)["input_ids"]:
         message = f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written"
         hint = "save the tokenizer with the installed transformers beside the weights, and train again"
         raise ExportMismatch("export-differs", f"{message}\n    -> {hint}")

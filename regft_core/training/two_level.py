@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from regft_core.hooks.declare import LOG_EVERY
 from regft_core.training.chunks import Scratch, chunked
 from regft_core.training.optim import rate_factor, warmup_steps
 from regft_core.training.step import Step, gradients
@@ -41,12 +43,11 @@ class TwoLevelStep:
         interval: the upper parameters are updated every this many steps.
         inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop,
             which saves the loop's own pass; ``fresh`` lets it see the new ones.
-        measure_every: ``implicit_share`` is measured in steps whose index this divides; in a search of fewer than
-            five times as many steps, in each.
         updated: called after each update with the step's index, the hypergradient and the loss on the
             held-out rows that it lowers.
         implicit_share: |implicit term| / (|direct term| + |implicit term|) of the hypergradient, 2-norms over all
-            upper parameters; None where it was not measured or there is no such term.
+            upper parameters; None where it was not measured or there is no such term. It is measured in steps whose
+            index ``LOG_EVERY`` divides; in a search of fewer than five times as many steps, in each.
         last: whether no later step of the run updates the upper parameters.
     """
 
@@ -58,7 +59,6 @@ class TwoLevelStep:
     radius: float
     interval: int
     inner_gradient: Literal["fresh", "reused"]
-    measure_every: int
     updated: Callable[[int, list[Tensor], Tensor], None]
 
     def __post_init__(self) -> None:
@@ -84,16 +84,16 @@ class TwoLevelStep:
         inner_loss, inner_gradient = None, []
         copies = [] if first_order else snapshot(weights)
         if not first_order:
-            inner_loss = step.task_loss(step.forward("train", draw=0))
+            inner_loss = self._training_loss(step, 0)
             inner_gradient = gradients(inner_loss, weights)
-            step.backward_passes += 1
             shift(weights, inner_gradient, -step.learning_rate)
             if self.inner_gradient == "fresh":
                 inner_gradient = []  # as large as the model, and not needed any more
         total, direction = self._validation_gradients(step, weights)
         if not first_order:
             restore(weights, copies)
-            mixed = self._mixed_term(step, weights, direction, draws=(0, 0))
+            loss = partial(self._training_loss, step, 0)
+            mixed = mixed_term(loss, loss, weights, direction, self.upper, self.radius)
             restore(weights, copies)
             torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
             self._measure(step, total, mixed)
@@ -125,7 +125,8 @@ class TwoLevelStep:
             self._update(step, direct)
             return
         direction = _preconditioned(step.optimizer, weights, gradient)
-        mixed = self._mixed_term(step, weights, direction, draws=(2, 3))
+        plus, minus = (partial(self._training_loss, step, draw) for draw in (2, 3))
+        mixed = mixed_term(plus, minus, weights, direction, self.upper, self.radius)
         self._measure(step, direct, mixed)
         self._update(step, list(torch._foreach_sub(direct, mixed)))
         if step.index == 0:
@@ -145,23 +146,15 @@ class TwoLevelStep:
         step.backward_passes += 1
         return found[: len(self.upper)], found[len(self.upper) :]
 
-    def _mixed_term(
-        self, step: Step, weights: list[Tensor], direction: list[Tensor], draws: tuple[int, int]
-    ) -> list[Tensor]:
-        """Finite difference along ``direction``; equal ``draws`` share their dropout masks."""
-
-        def loss(draw: int) -> Tensor:
-            step.backward_passes += 1
-            return step.task_loss(step.forward("train", draw=draw))
-
-        plus, minus = draws
-        losses = (lambda: loss(plus)), (lambda: loss(minus))
-        return mixed_term(*losses, weights, direction, self.upper, self.radius)
+    def _training_loss(self, step: Step, draw: int) -> Tensor:
+        """The loss of a pass over the step's batch, to be differentiated once; equal draws share dropout masks."""
+        step.backward_passes += 1
+        return step.task_loss(step.forward("train", draw=draw))
 
     def _measure(self, step: Step, direct: list[Tensor], implicit: list[Tensor]) -> None:
         """The implicit term's share; nothing waits for a device."""
         self.implicit_share = None
-        if step.total < 5 * self.measure_every or step.index % self.measure_every == 0:
+        if step.total < 5 * LOG_EVERY or step.index % LOG_EVERY == 0:
             own = global_norm(implicit)
             self.implicit_share = own / torch.clamp(global_norm(direct) + own, min=1e-30)
 

@@ -18,7 +18,7 @@ class Double(nn.Module):
 
 
 def export(loaded, directory, **changes):
-    options = {"card": "# card\n", "check_batch": loaded.batch(), **changes}
+    options = {"card": "# card\n", "check_batch": loaded.batch(), "max_length": 32, **changes}
     return export_model(loaded.model, loaded.tokenizer, directory, **options)
 
 

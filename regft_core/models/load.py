@@ -18,6 +18,7 @@ from torch import nn
 from regft_core.errors import ModelError
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
+from regft_core.models.checkpoint_files import plain_config
 from regft_core.models.devices import computing_alone, take_fast_products
 from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
 from regft_core.models.source import ModelSource
@@ -172,15 +173,6 @@ def _mask_classifier(
     return model
 
 
-def empty_mask_classifier(config: Any, attention: str) -> MaskClassifier:
-    """A classifier at the mask with random weights, for the state of another."""
-    from transformers import AutoModelForMaskedLM
-
-    with quiet(), torch.random.fork_rng(devices=[]):
-        language_model = AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
-    return MaskClassifier(language_model, masked_lm_head_of(language_model, architecture_of(config.model_type)))
-
-
 def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:
     """Draw linears from N(0, initializer_range), zero their biases, reset layer norms; a pure function of ``seed``.
 
@@ -218,12 +210,10 @@ def quiet() -> Iterator[None]:
 
 
 def _config(source: ModelSource) -> Any:
-    from transformers import AutoConfig
-
     path = source.opened()
     try:
         with quiet():
-            return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            return plain_config(path)
     except Exception as error:  # each family fails in its own way on values that it has no use for
         message = f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
         hint = "save the model again with the installed transformers: model.save_pretrained(directory)"

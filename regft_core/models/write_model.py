@@ -20,7 +20,7 @@ from regft_core.models.architectures import architecture_of
 from regft_core.models.export_record import Served, refuse_foreign, write_served
 from regft_core.models.exported_folder import CODE, logits_of_folder, write_classifier
 from regft_core.models.heads import MaskClassifier, PooledClassifier, evaluating, last_linear, without_pooler
-from regft_core.models.load import empty_mask_classifier, quiet
+from regft_core.models.load import masked_lm_head_of, quiet, read_tokenizer
 from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.sites import classify, takes_token_types
 
@@ -110,13 +110,15 @@ def export_model(
 
 def _empty_copy(model: Any) -> Any:
     """A classifier of the same architecture, with random weights."""
-    from transformers import AutoModel, AutoModelForSequenceClassification
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
     config = copy.deepcopy(model.config)
     attention = model.config._attn_implementation
     with quiet(), torch.random.fork_rng(devices=[]):
         if isinstance(model, MaskClassifier):
-            return empty_mask_classifier(config, attention)
+            language_model = AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
+            head = masked_lm_head_of(language_model, architecture_of(config.model_type))
+            return MaskClassifier(language_model, head)
         if not isinstance(model, PooledClassifier):
             return AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
         options = without_pooler(type(model.base_model))
@@ -126,8 +128,7 @@ def _empty_copy(model: Any) -> Any:
 
 def _divide_logits(plain: Any, temperature: float) -> None:
     """Divide the logits of a folded classifier, by its last linear."""
-    new = architecture_of(plain.config.model_type).head if not isinstance(plain, PooledClassifier) else ("classifier",)
-    names = {name for name, _ in plain.named_parameters() if name.startswith(tuple(f"{module}." for module in new))}
+    names = [name for name, _ in plain.named_parameters()]  # the head's come after the encoder's
     last = plain.get_submodule(last_linear(plain, names, plain.config.num_labels))
     with torch.no_grad():
         for parameter in last.parameters():
@@ -171,9 +172,7 @@ def _check_logits(
 
 def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int) -> None:
     """Raise ExportMismatch where the written tokenizer gives other tokens, or truncates elsewhere."""
-    from transformers import AutoTokenizer
-
-    again = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
+    again = read_tokenizer(temporary, str(directory))
     same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
     long = " ".join(_PROBE * min(longest, 1000))
     cut = again(long, truncation=True)["input_ids"]

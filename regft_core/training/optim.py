@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.hooks.declare import ParameterGroup
+from regft_core.hooks.declare import ParameterGroup, behind
 from regft_core.schema.training import TrainingConfig
 
 
@@ -86,15 +86,10 @@ def load_optimizer_tensors(
     That is the parameter's device, but for the count of steps of an update that is neither fused nor capturable: torch
     reads it in every step, for which the host would wait once per tensor.
     """
-    by_name: dict[str, dict[str, torch.Tensor]] = {}
-    for key, value in tensors.items():
-        start, name, entry = key.split("/") if key.count("/") == 2 else ("", "", "")
-        if start == prefix:
-            by_name.setdefault(name, {})[entry] = value
     for group in optimizer.param_groups:
         counts_on_device = bool(group.get("fused") or group.get("capturable"))
         for name, parameter in zip(group["names"], group["params"], strict=True):
-            for entry, value in by_name.get(name, {}).items():
+            for entry, value in behind(f"{prefix}/{name}/", tensors).items():
                 device = parameter.device if entry != "step" or counts_on_device else torch.device("cpu")
                 optimizer.state[parameter][entry] = value.to(device, copy=True)
 

@@ -33,8 +33,6 @@ def by_length(
     A pool as large as the set gives similar batches every epoch; fewer ``bucket_batches`` mix
     more and pad more, and 1 is a plain shuffle.
     """
-    if batch_size < 1 or bucket_batches < 1:
-        raise ValueError(f"batch_size {batch_size} and bucket_batches {bucket_batches} must be at least 1")
     rng = Random(derive(seed, "order", epoch))
     order = shuffled(range(len(lengths)), rng)
     if bucket_batches == 1:

@@ -39,13 +39,10 @@ class KeyValuePrefixes:
         model: a classifier of one of ``FAMILIES``.
         table: [P, 2 * N * kv], key and value of each of N layer sites in turn; kv is the width of the
             layer's keys. A site is a layer as it is passed through, so ALBERT's shared layer has N prefixes.
-
-    Attributes:
-        masked: take the prefixes out of every attention; the base model's logits are left.
     """
 
     def __init__(self, model: Any, sites: Sites, hooks: SiteHooks, table: Tensor) -> None:
-        self.table, self.layers, self.masked = table, len(sites.layers), False
+        self.table, self.layers = table, len(sites.layers)
         self._base = model.base_model
         self._before = self._base.config._attn_implementation
         self._site: LayerSite | None = None
@@ -72,11 +69,8 @@ class KeyValuePrefixes:
         own = self.table.view(count, 2 * self.layers, heads, width)[:, 2 * self._site.index : 2 * self._site.index + 2]
         # [P, 2, heads, d] -> two of [B, heads, P, d]
         first, second = own.permute(1, 2, 0, 3).unsqueeze(1).expand(2, rows, heads, count, width).to(key.dtype)
-        if mask is not None or self.masked:
-            if mask is None:
-                mask = torch.ones(rows, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
-            seen = mask.new_full((*mask.shape[:-1], count), not self.masked)
-            mask = torch.cat([seen, mask], dim=-1)
+        if mask is not None:
+            mask = torch.cat([mask.new_ones((*mask.shape[:-1], count)), mask], dim=-1)
         return torch.cat([first, key], dim=2), torch.cat([second, value], dim=2), mask
 
 

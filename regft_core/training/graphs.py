@@ -74,8 +74,6 @@ class StepGraphs:
         self._seen: set[Hashable] = set()
         #: Where all graphs leave the gradient of each parameter; None where a pass gives it none.
         self._gradients: list[Tensor | None] = []
-        #: Steps that were replayed.
-        self.replayed = 0
 
     def backward(self, step: Step, otherwise: Callable[[Step], Tensor]) -> Tensor:
         """The detached loss of one batch, its gradients added to ``.grad``; ``otherwise`` runs a step as usual."""
@@ -95,10 +93,13 @@ class StepGraphs:
             getattr(found.batch, name).copy_(getattr(step.batch, name), non_blocking=True)
         step.seed()
         found.replay()
-        self._give(step)
+        for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
+            if gradient is not None and parameter.grad is not None:
+                parameter.grad.add_(gradient)  # of several batches of a step
+            elif gradient is not None:
+                parameter.grad = gradient if step.share == 1.0 else gradient.clone()
         step.forward_passes += 1.0
         step.backward_passes += 1.0
-        self.replayed += 1
         # The next replay writes over it, and losses are read several steps later.
         return found.made["loss"].clone()
 
@@ -122,16 +123,6 @@ class StepGraphs:
         for parameter, gradient in zip(self.parameters, kept, strict=True):
             parameter.grad = gradient
         return _Recorded(batch, replay, made)
-
-    def _give(self, step: Step) -> None:
-        """Hand the gradients to the optimiser; those of several batches of a step are added up."""
-        for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
-            if gradient is None:
-                continue
-            if parameter.grad is not None:
-                parameter.grad.add_(gradient)
-            else:
-                parameter.grad = gradient if step.share == 1.0 else gradient.clone()
 
 
 def _tensors(batch: Batch) -> list[str]:

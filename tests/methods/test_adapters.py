@@ -187,11 +187,19 @@ def test_it_is_a_cache_of_keys_and_values(architecture: str, positions: str) -> 
 
 
 @pytest.mark.parametrize("architecture", PREFIXED)
-def test_without_its_prefixes_the_base_model_is_left(architecture: str) -> None:
+def test_without_its_prefixes_the_base_model_is_left(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run, regulariser = bench(PrefixTuning, architecture=architecture)
     base = Bench(architecture=architecture).logits()
     assert not torch.allclose(run.logits(), base, atol=1e-3)
-    regulariser.prefixes.masked = True
+    extend = regulariser.prefixes.extend
+
+    def masked(key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        longer, values, seen = extend(key, value, mask)
+        seen = torch.ones(len(key), 1, 1, longer.shape[2], dtype=torch.bool) if seen is None else seen
+        seen[..., : longer.shape[2] - key.shape[2]] = False
+        return longer, values, seen
+
+    monkeypatch.setattr(regulariser.prefixes, "extend", masked)
     assert torch.allclose(run.logits(), base, atol=1e-6)
     run.stack.export(run.trainee)
     assert torch.equal(run.logits(), base)

@@ -188,12 +188,12 @@ def resume(make: Make, at: int) -> str:
     whole, memory = make(), Memory()
     whole.train()
 
-    def stop(step: int) -> None:
+    def stop(step: int, *_: Any) -> None:
         if step == at:
             raise Stopped
 
     with suppress(Stopped):
-        make(checkpointer=memory, checkpoint_seconds=0.0, on_step=stop).train()
+        make(checkpointer=memory, checkpoint_seconds=0.0, progress=stop).train()
     resumed = make(checkpointer=memory)
     resumed.train()
     done = [

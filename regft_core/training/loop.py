@@ -46,7 +46,7 @@ class Checkpointer(Protocol):
         """The newest checkpoint; None where there is none."""
 
 
-#: Called after every step with (step, total, epoch, loss or None, seconds so far).
+#: Called after every step, behind its checkpoint, with (step, total, epoch, loss or None, seconds so far).
 Progress = Callable[[int, int, int, float | None, float], None]
 #: How good the model is now; larger is better. It may change nothing and draw nothing.
 Judge = Callable[[Trainee], float]
@@ -151,7 +151,6 @@ class Loop:
     checkpointer: Checkpointer | None = None
     checkpoint_seconds: float = 60.0
     progress: Progress | None = None
-    on_step: Callable[[int], None] | None = None
     steps: int | None = None
     looks: Sequence[EpochScores] = ()
     recorder: Recorder | None = None
@@ -214,15 +213,13 @@ class Loop:
                 if len(self._pending) >= self.read_every or self.done.step == self.total:
                     self._flush()  # before the clock is read: it waits for the steps that a GPU has not done yet
                 self.done.seconds = time.monotonic() - started
-                if self.progress is not None:
-                    loss = self.done.curve[-1][2] if self.done.curve else None
-                    self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)
                 started += self._judge_epoch()  # no part of what training costs
                 if self.done.step < self.total and time.monotonic() - saved >= self.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
-                if self.on_step is not None:
-                    self.on_step(self.done.step)
+                if self.progress is not None:
+                    loss = self.done.curve[-1][2] if self.done.curve else None
+                    self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)
         except torch.OutOfMemoryError as error:
             raise OutOfMemory(
                 "out-of-memory",

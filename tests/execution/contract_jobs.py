@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,12 @@ def run(job: Job, *, device: str) -> Trained:
         stored = working.finished
         if stored is None:
             inputs = runner(seed=job.seed).inputs(phase(max_steps=STEPS), {})
-            done = train(inputs, checkpointer=working, checkpoint_seconds=0, on_step=lambda step: _meanwhile(job, step))
+            done = train(inputs, checkpointer=working, checkpoint_seconds=0, progress=partial(_meanwhile, job))
             stored = working.commit({"steps": done.progression.step}, outcome_tensors(inputs, done, weights=True))
     return Trained(job.seed, stored.tensors_sha256("weights"), device, torch.get_num_threads(), os.getpid())
 
 
-def _meanwhile(job: Job, step: int) -> None:
+def _meanwhile(job: Job, step: int, *_: Any) -> None:
     with Path(job.store, f"steps-{job.seed}").open("a") as log:
         log.write(f"{step}\n")
     note = Path(job.store, f"{job.what}-{job.seed}")

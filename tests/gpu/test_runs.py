@@ -129,12 +129,12 @@ def test_cuda_itself_sees_no_wait_in_a_step_that_logs_nothing(method: str) -> No
 def test_nor_after_a_resume(method: str) -> None:
     memory = laws.Memory()
 
-    def die(step: int) -> None:
+    def die(step: int, *_: Any) -> None:
         if step == 2:
             raise laws.Stopped
 
     with pytest.raises(laws.Stopped):
-        train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
+        train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, progress=die)
     loop = training_loop(inputs(method), checkpointer=memory)
     loop._resume()
     assert [waits_of(loop, index) for index in (2, 3)] == [[], []]

@@ -24,7 +24,7 @@ def trail(training: TrainingConfig = CONSTANT) -> list[torch.Tensor]:
     """One tensor before training and after every step of plain fine-tuning."""
     bench = Bench(training=training)
     seen = [bench.model.get_parameter(NAME).detach().clone()]
-    bench.loop(on_step=lambda _: seen.append(bench.model.get_parameter(NAME).detach().clone())).train()
+    bench.loop(progress=lambda *_: seen.append(bench.model.get_parameter(NAME).detach().clone())).train()
     return seen
 
 

@@ -145,7 +145,7 @@ def test_attention_stays_in_range_and_moves(options: dict[str, Any]) -> None:
     given = {**options, "attention_learning_rate": 0.1}
     run = Bench([("weight_mixup", given)]) if "attention" in options else searching(given)
     before, ranges = [p.detach().clone() for p in attention(run)], []
-    run.loop(on_step=lambda _: ranges.extend((float(p.min()), float(p.max())) for p in attention(run))).train()
+    run.loop(progress=lambda *_: ranges.extend((float(p.min()), float(p.max())) for p in attention(run))).train()
     assert all(low >= 0 and high <= 1 for low, high in ranges)
     assert any(not torch.equal(a, b) for a, b in zip(before, attention(run), strict=True))
 

@@ -74,12 +74,12 @@ def test_a_killed_run_keeps_the_scores_that_it_had(stop: int) -> None:
     """Beside a rule, whose best epoch is left: each has its own scores."""
     chosen, scores, memory = [0.2, 0.9, 0.5], [0.9, 0.2, 0.5], Memory()
 
-    def dies(step: int) -> None:
+    def dies(step: int, *_: Any) -> None:
         if step == stop:
             raise Stopped
 
     whole, loop = ran(Looks(chosen), Looks(scores))
-    _, killed = ran(Looks(chosen), Looks(scores), checkpointer=memory, checkpoint_seconds=0.0, on_step=dies)
+    _, killed = ran(Looks(chosen), Looks(scores), checkpointer=memory, checkpoint_seconds=0.0, progress=dies)
     seen = stop // killed.steps_per_epoch
     resumed, rest = ran(Looks(chosen, seen), Looks(scores, seen), checkpointer=memory)
     assert same(whole, resumed)

@@ -104,13 +104,13 @@ class Penalty:
 
 
 def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
-    """``fit`` to rows of a kind with labels: once, or one label against the rest where an example has several.
+    """``fit`` to rows of any kind: once, or one label against the rest where an example has several.
 
     Of several fits, the strength is the median. A label that all rows have, or none, gets a constant; a note says so.
     Raises RunFailed where no label is in some rows only.
     """
     weights = None if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
-    if kind.one_label:
+    if kind.one_label or not kind.has_labels:
         return fit(replace(rows, weights=weights))
     columns = kind.indicators(rows.targets, rows.classes).T.astype(np.int64)
     solutions: dict[int, Solution] = {

@@ -32,11 +32,6 @@ TINY = 1e-12
 Fit = Callable[[Rows], Solution]
 
 
-def fitted(kind: Kind, rows: Rows, fit: Fit) -> Solution:
-    """``fit`` to rows of any kind. Raises RunFailed where nothing is to be separated."""
-    return solve(kind, rows, fit) if kind.has_labels else fit(rows)
-
-
 def plain(kind: Kind, strength: float) -> Fit:
     """Logistic or ridge regression of one strength: the sum of the losses + strength / 2 * ||W||^2 (ridge: * 1)."""
     if kind.has_labels:
@@ -79,7 +74,7 @@ def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
         groups = None if rows.groups is None else [rows.groups[row] for row in train]
         part = replace(rows, features=rows.features[train], targets=rows.targets[train], groups=groups)
         try:
-            parts.append((aside, answers(kind, rows.features[aside], fitted(kind, part, fit))))
+            parts.append((aside, answers(kind, rows.features[aside], solve(kind, part, fit))))
         except RunFailed:  # one label is left
             return None
     if not parts:
@@ -104,7 +99,7 @@ def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> S
 
     ``again`` is the fit of one strength. Where choosing it left out every row, those answers are taken.
     """
-    solution = fitted(kind, rows, fit)
+    solution = solve(kind, rows, fit)
     logits = solution.left_out
     if logits is None or np.isnan(logits).any():
         return replace(solution, left_out=left_out(kind, rows, again(solution.strength)))

@@ -80,30 +80,27 @@ class TwoLevelStep:
             The weights are bit for bit those from before.
         """
         weights = step.weights()
-        first_order = self.implicit == "none"
-        inner_loss, inner_gradient = None, []
-        copies = [] if first_order else snapshot(weights)
-        if not first_order:
-            inner_loss = self._training_loss(step, 0)
-            inner_gradient = gradients(inner_loss, weights)
-            shift(weights, inner_gradient, -step.learning_rate)
-            if self.inner_gradient == "fresh":
-                inner_gradient = []  # as large as the model, and not needed any more
-        total, direction = self._validation_gradients(step, weights)
-        if not first_order:
-            restore(weights, copies)
-            loss = partial(self._training_loss, step, 0)
-            mixed = mixed_term(loss, loss, weights, direction, self.upper, self.radius)
-            restore(weights, copies)
-            torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
-            self._measure(step, total, mixed)
-            total = list(torch._foreach_sub(total, mixed))
-        self._update(step, total)
-        if self.inner_gradient == "reused" and inner_loss is not None:
-            for weight, gradient in zip(weights, torch._foreach_mul(inner_gradient, step.share), strict=True):
-                weight.grad = gradient if weight.grad is None else weight.grad + gradient
-            return inner_loss.detach()
-        return None
+        if self.implicit == "none":
+            self._update(step, self._validation_gradients(step, weights)[0])
+            return None
+        copies, loss = snapshot(weights), partial(self._training_loss, step, 0)
+        inner_loss = loss()
+        inner_gradient = gradients(inner_loss, weights)
+        shift(weights, inner_gradient, -step.learning_rate)
+        if self.inner_gradient == "fresh":
+            inner_gradient = []  # as large as the model, and not needed any more
+        direct, direction = self._validation_gradients(step, weights)
+        restore(weights, copies)
+        mixed = mixed_term(loss, loss, weights, direction, self.upper, self.radius)
+        restore(weights, copies)
+        torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
+        self._measure(step, direct, mixed)
+        self._update(step, list(torch._foreach_sub(direct, mixed)))
+        if self.inner_gradient == "fresh":
+            return None
+        for weight, gradient in zip(weights, torch._foreach_mul(inner_gradient, step.share), strict=True):
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+        return inner_loss.detach()
 
     def stepped(self, step: Step) -> None:
         """Do what the released code of weight mixup does, its slips included.

@@ -125,13 +125,12 @@ def _refuse_path(file: Path, key: str, name: Any) -> None:
 def json_object(path: Path) -> dict[str, Any] | None:
     """Return what a file holds, None where it is not there. Raises ModelError for anything but a JSON object."""
     try:
-        content: dict[str, Any] = read_json(path, dict)
+        return read_json(path, dict)
     except StoreError as error:
         if error.code == "file-missing":
             return None
         reason = text_of(error).splitlines()[0]
         raise ModelError(error.code, f"{reason}\n    -> export or fetch the model again") from error
-    return content
 
 
 def weight_files(path: Path, name: str) -> list[Path]:

@@ -17,19 +17,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regft_core.data.batches import Batch
+from regft_core.data.encode import Memory
 from regft_core.disk.canonical import canonical_json
 from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.poolings import mean
 from regft_core.models.sites import classify, takes_token_types
-
-if TYPE_CHECKING:
-    from regft_core.data.encode import Memory
 
 
 @dataclass(frozen=True)

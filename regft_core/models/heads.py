@@ -41,8 +41,7 @@ class ClassifierOutput(NamedTuple):
 def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
     """One vector [rows, H] per row of token vectors [rows, n, H] of one layer, as ``pooling`` has it."""
     rule = _rule(pooling)
-    vectors: Tensor = rule.finish(rule.pool(hidden, mask, summary))
-    return vectors
+    return rule.finish(rule.pool(hidden, mask, summary))
 
 
 def _rule(pooling: str) -> SimpleNamespace:
@@ -81,8 +80,7 @@ class _Classifier(nn.Module):
         return next(self.parameters()).device
 
     def get_input_embeddings(self) -> nn.Module:
-        embeddings: nn.Module = self.base_model.get_input_embeddings()
-        return embeddings
+        return self.base_model.get_input_embeddings()
 
 
 class PooledClassifier(_Classifier):

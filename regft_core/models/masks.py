@@ -49,10 +49,7 @@ def prepared(base: Any, mask: Tensor, padded: bool | None) -> Any:
 @contextmanager
 def prepared_masks(model: Any, padded: bool | None) -> Iterator[None]:
     """Within the block the classifier's base model gets :func:`prepared` masks; heads still see ``[B, n]``."""
-    base = getattr(model, "base_model", None)
-    if padded is None or base is None or architecture_of(base.config.model_type).finished_mask is None:
-        yield
-        return
+    base = model.base_model
 
     def finish(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mask = kwargs.get("attention_mask")

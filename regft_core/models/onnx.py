@@ -31,8 +31,7 @@ class _Logits(nn.Module):
         self.model, self.names = model, names
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        logits: Tensor = self.model(**dict(zip(self.names, inputs, strict=True))).logits
-        return logits
+        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
 
 
 def require_onnx() -> None:
@@ -54,21 +53,21 @@ def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> floa
         ExportMismatch: the logits differ by more than ``TOLERANCE``.
     """
     require_onnx()
-    wanted = [name for name in batch if name != "token_type_ids" or takes_token_types(model)]
-    names, inputs = tuple(wanted), tuple(batch[name].cpu() for name in wanted)
+    typed = takes_token_types(model)
+    inputs = {name: value.cpu() for name, value in batch.items() if typed or name != "token_type_ids"}
     any_size = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # packages of images that nobody needs here
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            expected = model(**dict(zip(names, inputs))).logits
+            expected = model(**inputs).logits
             program = torch.onnx.export(
-                _Logits(model, names).eval(),
-                inputs,
-                input_names=names,
+                _Logits(model, tuple(inputs)).eval(),
+                tuple(inputs.values()),
+                input_names=tuple(inputs),
                 output_names=["logits"],
-                dynamic_shapes=((any_size,) * len(names),),
+                dynamic_shapes=((any_size,) * len(inputs),),
                 dynamo=True,
                 verbose=False,
             )
@@ -80,7 +79,7 @@ def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> floa
         raise ModelError("no-onnx", f"{message}\n    -> leave --onnx out") from error
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
-    found = logits_of(directory / FILE, dict(zip(names, inputs)))
+    found = logits_of(directory / FILE, inputs)
     gap = float((found - expected).abs().max())
     least = 1.0 if expected.shape[1] > 1 else 0.0  # a single output is a value in a unit of its own
     if not gap <= TOLERANCE * max(least, float(expected.abs().max())):

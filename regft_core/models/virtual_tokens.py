@@ -8,7 +8,7 @@ stay as they are. Vectors before the words lengthen the sequence.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,12 +18,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from regft_core.errors import ModelError
+from regft_core.hooks.declare import Trainee
 from regft_core.models.architectures import architecture_of
 from regft_core.models.checkpoint_files import position_count
 from regft_core.models.sites import LayerSite, SiteHooks, Sites
-
-if TYPE_CHECKING:
-    from regft_core.training.trainee import Trainee
 
 NAME = "regft_prefix"
 #: Families whose self-attention is looked up by name and sees one sequence.
@@ -91,11 +89,9 @@ def require_family(method: str, architecture: str) -> None:
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    owner = _OWNERS.get(module)
-    if owner is not None:
+    if (owner := _OWNERS.get(module)) is not None:
         key, value, attention_mask = owner.extend(key, value, attention_mask)
-    found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    return found
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
 
 AttentionInterface.register(NAME, _attend)
@@ -166,8 +162,7 @@ def _extended(tensor: Tensor, count: int, value: int) -> Tensor:
 def _pooled(base: Any, hidden: Tensor) -> Tensor:
     """The encoder's own pooler on hidden states [B, n, H]."""
     albert = isinstance(base.pooler, nn.Linear)
-    found: Tensor = base.pooler_activation(base.pooler(hidden[:, 0])) if albert else base.pooler(hidden)
-    return found
+    return base.pooler_activation(base.pooler(hidden[:, 0])) if albert else base.pooler(hidden)
 
 
 def text_positions(base: Any, ids: Tensor) -> Tensor:

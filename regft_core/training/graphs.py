@@ -14,16 +14,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from regft_core.data.batches import Batch
-
-if TYPE_CHECKING:
-    from regft_core.training.stack import Stack
-    from regft_core.training.step import Step
+from regft_core.training.stack import Stack
+from regft_core.training.step import Step
 
 #: Shapes that are recorded; each keeps its input, and they share gradients and the memory of what a step makes.
 LIMIT = 64

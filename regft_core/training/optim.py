@@ -6,7 +6,7 @@ Schedules are pure functions of the step, so that there is no state to save.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ def parameter_groups(
     parameters: Mapping[str, torch.nn.Parameter],
     training: TrainingConfig,
     no_decay: Callable[[str], bool],
-    special: Iterable[ParameterGroup] = (),
+    special: Sequence[ParameterGroup] = (),
     factors: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Split named parameters into decayed, not decayed, and the regularisers' own groups.
@@ -42,8 +42,7 @@ def parameter_groups(
         (0, training.weight_decay, training.learning_rate): {},
         (0, 0.0, training.learning_rate): {},
     }
-    unique = {id(group): group for group in taken.values()}
-    order = {number: place for place, number in enumerate(unique, start=1)}
+    order = {id(group): place for place, group in enumerate(special, start=1)}
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
             continue
@@ -64,8 +63,7 @@ def parameter_groups(
 
 def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
     """The optimiser of ``groups`` that ``training.optimizer`` names: a file of ``regft_core/training/optimisers``."""
-    built: torch.optim.Optimizer = OPTIMISERS.load(training.optimizer).build(groups, training)
-    return built
+    return OPTIMISERS.load(training.optimizer).build(groups, training)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str = "optimizer") -> dict[str, torch.Tensor]:

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from regft_core.errors import ModelError
-from regft_core.hooks.declare import ParameterGroup
+from regft_core.hooks.declare import Anchor, ParameterGroup
 from regft_core.models.heads import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
-    from regft_core.hooks.declare import Anchor
     from regft_core.kinds.regression import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource

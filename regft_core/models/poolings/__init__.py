@@ -10,20 +10,15 @@ the last layer's at the end. There are no parameters. An export knows the shippe
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
+from regft_core.hooks.declare import Tensor
 from regft_core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def cls(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:
     """The summary token of the encoder's family."""
-    real = mask if summary == "first" else mask.flip(1)
-    position = real.to(torch.int64).argmax(1)
-    if summary == "last":
-        position = mask.shape[1] - 1 - position
+    places = mask if summary == "first" else torch.arange(mask.shape[1], device=mask.device) * mask
+    position = places.to(torch.int64).argmax(1)
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), position]
 
 
@@ -35,8 +30,7 @@ def last(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:
 def mean(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:
     """The mean over the tokens; ``unit_mean`` scales it to length 1."""
     weight = mask.unsqueeze(-1).to(hidden.dtype)
-    averages: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
-    return averages
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from regft_core.hooks.declare import Tensor
 from regft_core.lazy import torch
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 #: Named tensors by what they are: ``weights``, ``state``, ``kept``.
-Outcome = Mapping[str, Mapping[str, "Tensor"]]
+Outcome = Mapping[str, Mapping[str, Tensor]]
 Score = Callable[[Outcome], float]
 #: What a rule returns: merged tensors, and what the record tells.
-Merged = tuple[dict[str, dict[str, "Tensor"]], dict[str, Any]]
+Merged = tuple[dict[str, dict[str, Tensor]], dict[str, Any]]
 
 
 def entrywise(members: Sequence[Outcome], merged: Callable[[Tensor], Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -171,16 +171,13 @@ class Loop:
         factors = self.stack.learning_rate_factors({*self.trainee.names(), *parameters})
         self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special, factors)
         if self.total and not self.groups:
-            raise ModelError(
-                "all-frozen",
-                f"every parameter is frozen, so {self.total} steps would change nothing; "
-                "set training: {epochs: 0} for this phase, or remove the regulariser that freezes",
-            )
+            message = f"every parameter is frozen, so {self.total} steps would change nothing"
+            hint = "set training: {epochs: 0} for this phase, or remove the regulariser that freezes"
+            raise ModelError("all-frozen", f"{message}; {hint}")
         self.parameters = list(parameters.values())
         if self.total:
             self.optimizer = self.stack.build_optimizer(self.groups, training) or build_optimizer(self.groups, training)
-        fp16 = training.precision == "fp16"
-        self.scaler = torch.amp.GradScaler(self.trainee.device.type) if fp16 else None
+        self.scaler = torch.amp.GradScaler(self.trainee.device.type, enabled=training.precision == "fp16")
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
         self.graphs: StepGraphs | None = None
@@ -221,11 +218,9 @@ class Loop:
                     loss = self.done.curve[-1][2] if self.done.curve else None
                     self.progress(self.done.step, self.total, epoch, loss, self.done.seconds)
         except torch.OutOfMemoryError as error:
-            raise OutOfMemory(
-                "out-of-memory",
-                f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
-                f"and raise training.accumulation by the same factor ({error})",
-            ) from error
+            message = f"out of memory on {self.trainee.device} in step {self.done.step + 1}"
+            hint = "lower training.batch_size and raise training.accumulation by the same factor"
+            raise OutOfMemory("out-of-memory", f"{message}; {hint} ({error})") from error
         for scores in self.looks:
             scores.restore(self.trainee, self.stack)
         self.stack.finish(self.trainee)
@@ -262,7 +257,7 @@ class Loop:
                 share=len(part) / examples,
                 total=self.total,
                 learning_rate=training.learning_rate * rate,
-                scaler=self.scaler,
+                scaler=self.scaler if self.scaler.is_enabled() else None,
                 validation=self.validation,
                 unlabelled=self.unlabelled,
                 optimizer=self.optimizer,
@@ -279,17 +274,13 @@ class Loop:
             self.done.backward_passes += step.backward_passes
             self.done.batches += 1
         assert step is not None
-        if self.scaler is not None:
-            self.scaler.unscale_(self.optimizer)
+        self.scaler.unscale_(self.optimizer)
         self.stack.before_clip(step)
         limit = training.clip_norm if training.clip_norm is not None else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
         self.stack.after_clip(step, norm)
-        if self.scaler is not None:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        else:
-            self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.stack.after_update(step)
         self.optimizer.zero_grad(set_to_none=True)
         self._pending.append((index, training.learning_rate * rate, torch.stack(losses).sum(), norm.detach()))
@@ -301,14 +292,12 @@ class Loop:
             return
         read = torch.stack([torch.stack([loss.float(), norm.float()]) for _, _, loss, norm in pending]).tolist()
         for (index, rate, _, _), (value, gradient) in zip(pending, read, strict=True):
-            scaled_overflow = self.scaler is not None and math.isfinite(value)
+            scaled_overflow = self.scaler.is_enabled() and math.isfinite(value)
             if not math.isfinite(value) or not (math.isfinite(gradient) or scaled_overflow):
-                what = "loss" if not math.isfinite(value) else "gradient norm"
-                raise RunFailed(
-                    "not-finite",
-                    f"{what} is {value if what == 'loss' else gradient} in step {index + 1} of {self.total} "
-                    f"(learning rate {rate:.2e}); lower training.learning_rate or raise training.warmup_ratio",
-                )
+                what = f"gradient norm is {gradient}" if math.isfinite(value) else f"loss is {value}"
+                message = f"{what} in step {index + 1} of {self.total} (learning rate {rate:.2e})"
+                hint = "lower training.learning_rate or raise training.warmup_ratio"
+                raise RunFailed("not-finite", f"{message}; {hint}")
             epoch = index / self.steps_per_epoch
             self.done.curve.append([index + 1, epoch, value, rate, gradient if math.isfinite(gradient) else -1.0])
 
@@ -322,9 +311,8 @@ class Loop:
         meta: dict[str, Any] = {
             "progression": dict(vars(self.done)),
             "diagnostics": [list(value) for value in self.stack.diagnostics().values],
+            "scaler": self.scaler.state_dict(),
         }
-        if self.scaler is not None:
-            meta["scaler"] = self.scaler.state_dict()
         for scores in self.looks:
             kept, meta[scores.name] = scores.save()
             tensors |= kept
@@ -338,8 +326,7 @@ class Loop:
         _load_state(self.trainee, self.stack, tensors)
         load_optimizer_tensors(self.optimizer, tensors)
         self.stack.load_diagnostics(meta["diagnostics"])
-        if self.scaler is not None:
-            self.scaler.load_state_dict(meta["scaler"])
+        self.scaler.load_state_dict(meta["scaler"])
         for scores in self.looks:
             scores.load(tensors, meta[scores.name])
         self.done = Progression(**meta["progression"])

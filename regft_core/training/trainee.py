@@ -70,8 +70,9 @@ class Trainee:
         self.sites = find_sites(self.model)
         if self.scale is not None:
             outputs: int = self.model.config.num_labels  # type: ignore[assignment,union-attr]
-            #: The layer that holds the scale of the targets where weights are stored.
-            self.output_layer = last_linear(self.model, self.sites.head, outputs)
+            layer = last_linear(self.model, self.sites.head, outputs)
+            #: The weights that hold the scale of the targets where they are stored.
+            self._scaled = f"{layer}.weight", f"{layer}.bias"
         self.hooks = SiteHooks(self.model, self.sites)
         self.attached = nn.ModuleDict()
         #: Whether methods act as a GPU wants it: on many tensors at once (few kernels; on a CPU it costs the cache) and
@@ -184,9 +185,9 @@ class Trainee:
         Raises KeyError when one of the model's tensors is missing.
         """
         if head and self.scale is not None:
-            weight, bias = (weights[name].double() for name in self._output_names())
+            weight, bias = (weights[name].double() for name in self._scaled)
             standardised = (weight / self.scale.deviation, self.scale.learned(bias))
-            weights = {**weights, **dict(zip(self._output_names(), standardised, strict=True))}
+            weights = {**weights, **dict(zip(self._scaled, standardised, strict=True))}
         for name, parameter in self.named_raw():
             if head or name not in self.sites.head:
                 parameter.copy_(weights[name])
@@ -196,12 +197,9 @@ class Trainee:
 
     def trained_weights(self) -> dict[str, Tensor]:
         """Plain names -> trained tensors (behind weight views), and the model's stored buffers, as they are stored."""
-        raw = {name: parameter.detach().cpu().clone() for name, parameter in self.named_raw()}
-        stored = self.model.state_dict()
-        buffers = (
-            name for name, _ in self.model.named_buffers() if name in stored and ".parametrizations." not in name
-        )
-        return self._in_units(raw | {name: stored[name].detach().cpu().clone() for name in buffers})
+        buffers = {name for name, _ in self.model.named_buffers() if ".parametrizations." not in name}
+        stored = {name: tensor for name, tensor in self.model.state_dict().items() if name in buffers}
+        return self._as_stored({**dict(self.named_raw()), **stored})
 
     def attach(self, name: str, module: nn.Module) -> nn.Module:
         """Add a module that is trained and checkpointed with the model but not exported."""
@@ -230,7 +228,7 @@ class Trainee:
 
     def plain_weights(self) -> dict[str, Tensor]:
         """The model's state dict as it is stored, after every weight view was folded (see ``Regulariser.export``)."""
-        return self._in_units({name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()})
+        return self._as_stored(self.model.state_dict())
 
     # ---------------------------------------------------------------------- unit of the targets
 
@@ -238,17 +236,14 @@ class Trainee:
         """``outputs`` [n, K] of the model in the unit of the targets."""
         return outputs if self.scale is None else self.scale.in_units(outputs)
 
-    def _output_names(self) -> tuple[str, str]:
-        return f"{self.output_layer}.weight", f"{self.output_layer}.bias"
-
-    def _in_units(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Put the scale of the targets into the output layer among ``weights``."""
+    def _as_stored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of ``tensors`` on the CPU, with the scale of the targets in the output layer."""
+        weights = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
         if self.scale is None:
             return weights
-        names = self._output_names()
-        weight, bias = (weights[name].double() for name in names)
-        scaled = (weight * self.scale.deviation, self.scale.in_units(bias))
-        return weights | {name: tensor.to(weights[name].dtype) for name, tensor in zip(names, scaled, strict=True)}
+        weight, bias = (weights[name].double() for name in self._scaled)
+        scaled = zip(self._scaled, (weight * self.scale.deviation, self.scale.in_units(bias)), strict=True)
+        return weights | {name: tensor.to(weights[name].dtype) for name, tensor in scaled}
 
     # ------------------------------------------------------------------------------ random
 

@@ -121,8 +121,7 @@ class Findings:
         """Plain values for ``result.json``; raises ValueError for a set that is none of ``sets``."""
         if unknown := {*self.scalars, *self.tables} - {*sets, RUN}:
             raise ValueError(f"found of {sorted(unknown)}, which is no set; there are {sorted({*sets, RUN})}")
-        content: dict[str, Any] = TypeAdapter(Findings).dump_python(self, mode="json")
-        return content
+        return TypeAdapter(Findings).dump_python(self, mode="json")
 
 
 def bounds(limits: tuple[float, float]) -> tuple[float | None, float | None]:

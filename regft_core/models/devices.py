@@ -58,11 +58,9 @@ def visible_devices(device: str) -> list[str]:
     meant["mps"] = ["mps"] if torch.backends.mps.is_available() else []
     if devices := meant.get(device):
         return devices
-    message, hint = f"{device} is not available on this machine", "choose one that is there, or auto"
-    seen = listing([*every, *meant["mps"]])
-    raise ConfigError(
-        [Problem("device-missing", "params.yaml", 0, "execution.device", message, f"torch sees {seen}; {hint}")]
-    )
+    message = f"{device} is not available on this machine"
+    hint = f"torch sees {listing([*every, *meant['mps']])}; choose one that is there, or auto"
+    raise ConfigError([Problem("device-missing", "params.yaml", 0, "execution.device", message, hint)])
 
 
 def multiplies_bf16(kind: str) -> bool:

@@ -220,10 +220,8 @@ def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
     base = f"{model.base_model_prefix}."
     found = {}
     for name in names:
-        inside = next((depth for prefix, depth in layers.items() if name.startswith(f"{prefix}.")), None)
-        if inside is None:
-            inside = len(layers) + 1 if name.startswith(above) or not name.startswith(base) else BELOW
-        found[name] = inside
+        outside = len(layers) + 1 if name.startswith(above) or not name.startswith(base) else BELOW
+        found[name] = next((depth for prefix, depth in layers.items() if name.startswith(f"{prefix}.")), outside)
     return found
 
 

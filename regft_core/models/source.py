@@ -67,9 +67,8 @@ class ModelSource:
         """
         known, now = dict(self.files), _read_files(self.path, self.name)
         if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
-            raise InputChanged(
-                "input-changed", f"encoder '{self.name}' ({self.path}): {', '.join(changed)} was replaced"
-            )
+            where = f"encoder '{self.name}' ({self.path})"
+            raise InputChanged("input-changed", f"{where}: {', '.join(changed)} was replaced")
         return self.path
 
     def config(self) -> dict[str, Any]:

@@ -178,8 +178,5 @@ def require_room(method: str, base: Any, length: int, count: int) -> None:
     """ModelError when the encoder has no positions for ``count`` more tokens."""
     room = position_count(vars(base.config), architecture_of(base.config.model_type))
     if room is not None and length + count > room:
-        raise ModelError(
-            "input-too-long",
-            f"{method}: an input of {length} tokens and {count} virtual ones exceed the encoder's {room} positions; "
-            f"set model.max_length to {room - count} or less",
-        )
+        what = f"{method}: an input of {length} tokens and {count} virtual ones exceed the encoder's {room}"
+        raise ModelError("input-too-long", f"{what} positions; set model.max_length to {room - count} or less")

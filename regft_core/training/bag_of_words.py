@@ -60,11 +60,9 @@ class BagOfWords:
             try:
                 vectoriser.fit(texts)
             except ValueError as error:  # scikit-learn: empty vocabulary
-                raise RunFailed(
-                    "nothing-to-count",
-                    f"tfidf: no {analyzer} n-gram occurs in the training rows ({error})\n"
-                    "    -> add rows with words, or count characters (tfidf_logistic_characters)",
-                ) from error
+                message = f"tfidf: no {analyzer} n-gram occurs in the training rows ({error})"
+                hint = "add rows with words, or count characters (tfidf_logistic_characters)"
+                raise RunFailed("nothing-to-count", f"{message}\n    -> {hint}") from error
             terms = [str(term) for term in vectoriser.get_feature_names_out()]
             told = {"sublinear": True} if sublinear else {}
             blocks.append({"analyzer": analyzer, "longest": longest, **told, "terms": terms})

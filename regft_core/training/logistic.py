@@ -119,11 +119,8 @@ def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
         if 0 < column.sum() < len(column)
     }
     if not solutions:
-        raise RunFailed(
-            "one-class",
-            f"{rows.what}: every label is in all rows or in none, so there is nothing to separate\n"
-            "    -> take more rows, or label some of another class",
-        )
+        message = f"{rows.what}: every label is in all rows or in none, so there is nothing to separate"
+        raise RunFailed("one-class", f"{message}\n    -> take more rows, or label some of another class")
     weight = np.zeros((rows.classes, rows.features.shape[1]))
     bias = np.where(columns.any(axis=1), ABSENT, -ABSENT)
     for k, solution in solutions.items():
@@ -153,11 +150,8 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
     features, labels, weights, what = rows.features, rows.targets, rows.weights, rows.what
     present, counts = np.unique(labels, return_counts=True)
     if len(present) < 2:
-        raise RunFailed(
-            "one-class",
-            f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate\n"
-            "    -> take more rows, or subsample: {stratified: true}",
-        )
+        message = f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate"
+        raise RunFailed("one-class", f"{message}\n    -> take more rows, or subsample: {{stratified: true}}")
     answers: dict[float, Array] = {}
 
     def loss(strength: float, splits: Sequence[tuple[Any, Any]]) -> float:

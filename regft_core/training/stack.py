@@ -120,11 +120,9 @@ class Stack:
             for name, factor in regulariser.learning_rate_factors().items():
                 if name not in known:
                     near = nearest(name, known)
-                    raise ModelError(
-                        "unknown-parameter",
-                        f"'{regulariser.name}' gives a learning-rate factor to '{name}', but there is no such parameter"
-                        + (f"; did you mean '{near}'?" if near else "; names are those of Trainee.named_raw"),
-                    )
+                    hint = f"did you mean '{near}'?" if near else "names are those of Trainee.named_raw"
+                    what = f"'{regulariser.name}' gives a learning-rate factor to '{name}'"
+                    raise ModelError("unknown-parameter", f"{what}, but there is no such parameter; {hint}")
                 factors[name] = factors.get(name, 1.0) * factor
         return factors
 

@@ -51,8 +51,7 @@ class BatchStream:
         self.batch_size = size = times * setting.training.batch_size
         self.rows = list(range(len(encoded)) if rows is None else rows)
         self.seed_value = derive(setting.seed, "order", name)
-        lengths = encoded.lengths
-        self.lengths = [lengths[row] for row in self.rows]
+        self.lengths = [encoded.lengths[row] for row in self.rows]
         self.least = size if rows is None and len(self.rows) >= size else 1
         self.batches_per_epoch = len(self.rows) // size if self.least > 1 else -(-len(self.rows) // size)
         self._epoch: tuple[int, list[list[int]]] | None = None
@@ -77,8 +76,7 @@ class BatchStream:
 
     def collate(self, rows: Sequence[int]) -> Batch:
         """These rows as a padded batch on the device."""
-        batch = collate(self.encoded, list(rows), self.padding, self.setting.kind)
-        return batch.to(self.device)
+        return collate(self.encoded, list(rows), self.padding, self.setting.kind).to(self.device)
 
     def batch(self, number: int) -> Batch:
         """Batch ``number`` of the endless sequence; epochs follow each other, re-shuffled."""

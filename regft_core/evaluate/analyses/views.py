@@ -95,8 +95,7 @@ def tsne(vectors: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
 
     perplexity = min(30.0, len(vectors) / 3)
     fitted = TSNE(perplexity=perplexity, init="pca", random_state=derive(seed, "views.tsne") % 2**32)
-    points: npt.NDArray[Any] = fitted.fit_transform(vectors)
-    return points
+    return fitted.fit_transform(vectors)
 
 
 def cosine(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:

@@ -18,7 +18,6 @@ from regft_core.evaluate.evaluated import require_finite
 from regft_core.kinds import find
 from regft_core.models.features import answers
 from regft_core.models.heads import answering_in_fp32, autocast, evaluating, last_linear
-from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _answer(model: Any, features: Features | None, precision: str, hidden: bool)
     """A function of a batch: its logits [B, K]. Heads that do not end with a linear run with their encoder."""
     if features is not None:
         with contextlib.suppress(ModelError):
-            linear = last_linear(model, getattr(model, NEW_PARAMETERS), model.config.num_labels)
+            linear = last_linear(model, model.regft_new_parameters, model.config.num_labels)
             answer = answers(model, linear, features, precision)
             return lambda batch: answer(batch)[1]
 

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from regft_core.data.batches import Batch
 from regft_core.data.encode import Memory
 from regft_core.disk.canonical import canonical_json
-from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.poolings import mean
 from regft_core.models.sites import classify, takes_token_types
 
@@ -102,7 +101,7 @@ def answers(
     vectors = None
     if features is not None:
         named = dict(model.named_parameters())
-        drawn = {name: named[name] for name in getattr(model, NEW_PARAMETERS) if not name.startswith(f"{linear}.")}
+        drawn = {name: named[name] for name in model.regft_new_parameters if not name.startswith(f"{linear}.")}
         vectors = features.of(model, f"input of {linear}", precision, drawn)
 
     def answer(batch: Batch) -> tuple[Tensor, Tensor]:

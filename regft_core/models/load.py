@@ -24,9 +24,6 @@ from regft_core.models.heads import MaskClassifier, PooledClassifier, without_po
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
 
-#: Name of the attribute of a loaded classifier that lists its newly drawn parameters.
-NEW_PARAMETERS = "regft_new_parameters"
-
 
 def load_tokenizer(source: ModelSource) -> Any:
     """Return the fast tokenizer of ``source``; raises as ``read_tokenizer``."""
@@ -67,7 +64,8 @@ def load_classifier(
 ) -> Any:
     """Load the encoder with a newly drawn head for a kind of task, in fp32, on the CPU, in eval mode.
 
-    With ``pooling: head`` it is the family's own class for sequence classification, else a ``PooledClassifier``.
+    With ``pooling: head`` it is the family's own class for sequence classification, else a ``PooledClassifier``. Its
+    attribute ``regft_new_parameters`` lists the names of what was drawn.
 
     Args:
         kind: a file of ``regft_core/kinds``, which names the outputs.
@@ -105,7 +103,7 @@ def load_classifier(
     _refuse_other_faults(new, architecture, source, info)
     draw_parameters((model.get_submodule(name) for name in new), config, head_seed)
     drawn = tuple(name for name, _ in model.named_parameters() if any(name.startswith(f"{module}.") for module in new))
-    setattr(model, NEW_PARAMETERS, drawn)
+    model.regft_new_parameters = drawn
     return model
 
 
@@ -166,10 +164,10 @@ def _mask_classifier(
     _refuse_other_faults(new, architecture, source, info)
     if new:
         draw_parameters([head], config, head_seed, keep=[language_model.get_input_embeddings().weight])
-    model = MaskClassifier(language_model, head, pretrained=not new).eval()
+    model: Any = MaskClassifier(language_model, head, pretrained=not new).eval()
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
     own = tuple(name for name, parameter in model.named_parameters() if id(parameter) not in encoder)
-    setattr(model, NEW_PARAMETERS, own if new else ())
+    model.regft_new_parameters = own if new else ()
     return model
 
 

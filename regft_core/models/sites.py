@@ -17,7 +17,6 @@ from torch.utils.hooks import RemovableHandle
 
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, LayerStack, architecture_of
-from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.masks import prepared_masks
 
 
@@ -114,7 +113,7 @@ def find_sites(model: Any) -> Sites:
     names = [name for name, _ in model.named_parameters()]
     prefixes = tuple(dict.fromkeys(site.name + "." for site in layers))
     norms = frozenset(_norm_parameters(model))
-    head = getattr(model, NEW_PARAMETERS, None) or tuple(n for n in names if n.startswith(architecture.head))
+    head = getattr(model, "regft_new_parameters", None) or tuple(n for n in names if n.startswith(architecture.head))
     embeddings = tuple("." + name for name in architecture.layer_embeddings)
     return Sites(
         architecture=architecture.name,

@@ -54,10 +54,8 @@ def without_encoder(phase: RunPhase, tensors: Tensors) -> tuple[Tensors, dict[st
     """Return the tensors of a phase that are stored, and the file that names the weights that are not."""
     if WEIGHTS not in tensors:
         return tensors, {}
-    from regft_core.models.load import NEW_PARAMETERS
-
     model = load_pretrained(phase)
-    drawn, encoder = getattr(model, NEW_PARAMETERS), model.state_dict()
+    drawn, encoder = model.regft_new_parameters, model.state_dict()
     weights = tensors[WEIGHTS]
     same = [name for name in sorted(weights) if name not in drawn and _same_bits(weights[name], encoder.get(name))]
     if not same:

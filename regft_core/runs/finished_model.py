@@ -135,9 +135,7 @@ class FinishedModel:
     @cached_property
     def _features(self) -> Features | None:
         """Kept vectors of the encoder where all of it has the bits of its checkpoint, and nothing hooks into it."""
-        from regft_core.models.load import NEW_PARAMETERS
-
-        frozen = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
+        frozen = set(self._stored[WEIGHTS]) <= set(self._plain.regft_new_parameters)
         plain = not self.kept or self._stack.predictor is not None
         return self._phase.features() if frozen and plain else None
 

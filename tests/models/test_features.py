@@ -14,7 +14,6 @@ from regft_core.data.encode import encode
 from regft_core.evaluate.logits import predict
 from regft_core.models.features import Features, answers
 from regft_core.models.heads import last_linear
-from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
 from tests.methods.harness import examples, source_of, tokenizer_of
 
@@ -40,7 +39,7 @@ def batch_of(architecture: str, rows: list[int], *, pair: bool = False, per_exam
 
 
 def linear_of(model: Any) -> str:
-    return last_linear(model, getattr(model, NEW_PARAMETERS), model.config.num_labels)
+    return last_linear(model, model.regft_new_parameters, model.config.num_labels)
 
 
 CASES = [

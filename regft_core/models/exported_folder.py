@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoModelForSequenceClassification
 
 from regft_core.catalogue import POOLINGS
 from regft_core.data.batches import padding_of
@@ -47,8 +49,6 @@ def write_classifier(
     if not isinstance(model, PooledClassifier | MaskClassifier) and not served.instruction:
         model.save_pretrained(directory)
         return max_length
-    from safetensors.torch import save_file
-
     config = _config(model, tokenizer, max_length, served)
     config.logit_temperature = temperature
     pooled, state = isinstance(model, PooledClassifier), model.state_dict()
@@ -112,8 +112,6 @@ def load_classifier(directory: Path) -> Any:
 
 def _read(directory: Path, **attention: str) -> tuple[Any, dict[str, Any]]:
     """The model of a folder in evaluation mode, and what loading it said; raises what transformers raises."""
-    from transformers import AutoModelForSequenceClassification
-
     config = _read_config(directory)
     own = isinstance(config, RegftConfig)
     auto: Any = RegftClassifier if own else AutoModelForSequenceClassification

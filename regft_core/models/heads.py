@@ -18,7 +18,7 @@ import contextlib
 import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +27,7 @@ from regft_core.catalogue import POOLINGS
 from regft_core.errors import ModelError
 from regft_core.models import poolings as poolings  # so that its code is in the key of whatever pools
 from regft_core.models.architectures import architecture_of
-
-if TYPE_CHECKING:
-    from regft_core.models.sites import Sites
+from regft_core.models.sites import Sites
 
 
 class ClassifierOutput(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from regft_core.disk.files import atomic_directory
 from regft_core.errors import ExportMismatch, ModelError
@@ -110,8 +111,6 @@ def export_model(
 
 def _empty_copy(model: Any) -> Any:
     """A classifier of the same architecture, with random weights."""
-    from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
-
     config = copy.deepcopy(model.config)
     attention = model.config._attn_implementation
     with quiet(), torch.random.fork_rng(devices=[]):

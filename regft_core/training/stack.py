@@ -6,22 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting, behind
+from regft_core.hooks.base import Diagnostics, Handed, MainPass, ParameterGroup, Regulariser, Setting, implements
+from regft_core.hooks.declare import ClipSide, Example, FitData, Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 from regft_core.models.architectures import architectures
 from regft_core.names import nearest
 from regft_core.schema.training import TrainingConfig
+from regft_core.training.chunks import multiply
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from torch import Tensor
-
-    from regft_core.data.examples import Example
-    from regft_core.training.step import Step
-    from regft_core.training.stream import FitData
-    from regft_core.training.trainee import Trainee
 
 
 class Stack:
@@ -194,8 +189,6 @@ class Stack:
             regulariser.before_update(step)
 
     def _mask(self, step: Step, side: ClipSide) -> None:
-        from regft_core.training.chunks import multiply
-
         with torch.no_grad():
             for regulariser in self.masking[side]:
                 for name, mask in regulariser.gradient_masks(step):

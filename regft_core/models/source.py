@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from regft_core.models.checkpoint_files import (
     TOKENIZER_FILES,
     VOCABULARY_FILES,
     check_config,
+    json_object,
     position_count,
     read_model_json,
     refuse_adapters,
@@ -209,9 +209,7 @@ def layers_of(encoder: EncoderConfig, root: Path) -> int:
 
 def encoder_weights(name: str, root: Path) -> float | None:
     """Return the weights in the encoder's layers: by its configuration, else by its name; None when neither tells."""
-    path = root / name / "config.json"
-    if name not in ALIASES and path.is_file():
-        config = json.loads(path.read_text(encoding="utf-8"))
+    if name not in ALIASES and (config := json_object(root / name / "config.json")) is not None:
         layers, width, inner = (config.get(k) for k in ("num_hidden_layers", "hidden_size", "intermediate_size"))
         return float(layers * (4 * width**2 + 2 * width * inner)) if layers and width and inner else None
     return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)

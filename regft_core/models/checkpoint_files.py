@@ -17,20 +17,12 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.models.architectures import Architecture, architecture_of
 
-TOKENIZER_FILES = (
-    "added_tokens.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "spiece.model",
-    "spm.model",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-)
-#: At least one of these must be there: the others only hold settings.
+#: At least one of these must be there: the other files of a tokenizer only hold settings.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
+TOKENIZER_FILES = (
+    *VOCABULARY_FILES,
+    *("added_tokens.json", "merges.txt", "special_tokens_map.json", "tokenizer_config.json"),
+)
 CONFIGS = ("config.json", "tokenizer_config.json")
 #: Keys of a configuration that say what computes; transformers fetches what they name. Our choice replaces them.
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")

@@ -21,15 +21,8 @@ from regft_core.catalogue import SCHEDULES
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.hooks.declare import behind
 from regft_core.schema.training import TrainingConfig
+from regft_core.training import optim
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
-from regft_core.training.optim import (
-    build_optimizer,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    parameter_groups,
-    rate_factor,
-    warmup_steps,
-)
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from regft_core.training.stream import BatchStream
@@ -161,7 +154,7 @@ class Loop:
         # No epochs means no steps, whatever number of steps the shared protocol has.
         self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
         self.total = self.total if self.steps is None else self.steps
-        warmup = warmup_steps(self.total, training.warmup_ratio)
+        warmup = optim.warmup_steps(self.total, training.warmup_ratio)
         self.schedule = SCHEDULES.load(training.schedule).factor
         self.warmup = warmup if training.warmup_steps is None else min(training.warmup_steps, self.total)
         special = self.stack.parameter_groups()
@@ -169,14 +162,15 @@ class Loop:
         for group in special:
             parameters.update((n, p) for n, p in group.parameters.items() if p.requires_grad)
         factors = self.stack.learning_rate_factors({*self.trainee.names(), *parameters})
-        self.groups = parameter_groups(parameters, training, self.trainee.sites.no_decay, special, factors)
+        self.groups = optim.parameter_groups(parameters, training, self.trainee.sites.no_decay, special, factors)
         if self.total and not self.groups:
             message = f"every parameter is frozen, so {self.total} steps would change nothing"
             hint = "set training: {epochs: 0} for this phase, or remove the regulariser that freezes"
             raise ModelError("all-frozen", f"{message}; {hint}")
         self.parameters = list(parameters.values())
         if self.total:
-            self.optimizer = self.stack.build_optimizer(self.groups, training) or build_optimizer(self.groups, training)
+            own = self.stack.build_optimizer(self.groups, training)
+            self.optimizer = own or optim.build_optimizer(self.groups, training)
         self.scaler = torch.amp.GradScaler(self.trainee.device.type, enabled=training.precision == "fp16")
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
@@ -240,7 +234,7 @@ class Loop:
 
     def _step(self, rows: list[list[int]]) -> None:
         index, training = self.done.step, self.training
-        rate = rate_factor(self.schedule, index, self.total, self.warmup)
+        rate = optim.rate_factor(self.schedule, index, self.total, self.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * rate
         examples = sum(len(part) for part in rows)
@@ -307,7 +301,7 @@ class Loop:
         if self.checkpointer is None:
             return
         self._flush()
-        tensors = _state(self.trainee, self.stack) | optimizer_tensors(self.optimizer)
+        tensors = _state(self.trainee, self.stack) | optim.optimizer_tensors(self.optimizer)
         meta: dict[str, Any] = {
             "progression": dict(vars(self.done)),
             "diagnostics": [list(value) for value in self.stack.diagnostics().values],
@@ -324,7 +318,7 @@ class Loop:
             return
         tensors, meta = stored
         _load_state(self.trainee, self.stack, tensors)
-        load_optimizer_tensors(self.optimizer, tensors)
+        optim.load_optimizer_tensors(self.optimizer, tensors)
         self.stack.load_diagnostics(meta["diagnostics"])
         self.scaler.load_state_dict(meta["scaler"])
         for scores in self.looks:

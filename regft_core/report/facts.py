@@ -62,7 +62,8 @@ def _draws(block: BlockData) -> dict[str, Any]:
 
 def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
     """Title and counts of what is drawn as bars: validation and training rows by label, or by range of values."""
-    gold, kind, labels = block.gold.get("dev", np.empty(0)), find(block.described.kind), block.described.labels
+    gold = block.rows_of["dev"].gold if "dev" in block.rows_of else np.empty(0)
+    kind, labels = find(block.described.kind), block.described.labels
     counts = kind.label_counts(gold.tolist(), labels or ())
     if counts is None:  # values
         rows, ends = np.histogram(gold, bins=5)

@@ -220,9 +220,7 @@ def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
         if isinstance(value, int | float)
     ]
     runs = [(*place, run.seed, run.status, run.collapsed, run.key) for place, cell in cells for run in cell.runs]
-    curves = [
-        thinned(cell.curves or ()).assign(task=task, size=size, method=method) for (task, size, method), cell in cells
-    ]
+    curves = [thinned(cell.curves).assign(task=task, size=size, method=method) for (task, size, method), cell in cells]
     place = ["task", "size", "method"]
     return {
         "scores": pd.DataFrame(scores, columns=[*place, "set", "metric", "seed", "value"]),

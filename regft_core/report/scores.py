@@ -43,7 +43,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     arms = {
         name: {metric: arms_of(data, name, metric, config, inputs.seeds) for metric in data.described.metrics}
         for name in data.sets
-        if name in data.gold
+        if name in data.rows_of
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
     names = ordered(list(data.cells), methods, reference)
@@ -94,19 +94,20 @@ def arms_of(
     names: Sequence[str] | None = None,
 ) -> Arms:
     """The block's methods (those of ``names``; None: all) on one set, resampled."""
+    rows = data.rows_of[set_name]
     return Arms(
         {
             name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()}
             for name in (data.cells if names is None else names)
         },
-        data.gold[set_name],
+        rows.gold,
         metric,
         samples=config.bootstrap_samples,
         confidence=config.confidence,
         positive_label_index=data.positive[set_name],
         expected_seeds=seeds,
-        judged=data.judged.get(set_name),
-        groups=data.groups.get(set_name),
+        judged=rows.judged,
+        groups=rows.groups,
     )
 
 
@@ -216,7 +217,7 @@ def compared(
                     metric=metric,
                     estimate=estimate,
                     verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
-                    n_examples=len(data.gold[name]),
+                    n_examples=own.count,
                     compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
                     sample=sample,

@@ -166,7 +166,7 @@ def search_curves(block: Block) -> str:
     """Inner (training) and outer (held-out) loss of the phases before fine-tuning, a panel per method and phase."""
     shown: dict[str, list[Marks]] = {}
     for row in block.rows:
-        for phase in dict.fromkeys(point.phase for point in row.curves or () if point.phase != "finetune"):
+        for phase in dict.fromkeys(point.phase for point in row.curves if point.phase != "finetune"):
             logged = (o for o in row.diagnostics if o.phase == phase and o.name.endswith(OUTER))
             outer = by_run((o.seed, o.step, o.value) for o in logged)
             shown[f"{row.method}, {phase}"] = _runs(_losses(row, phase), outer, ("inner", "outer"))
@@ -195,7 +195,7 @@ def epochs(cell: CellData, metric: str, rows: str) -> pd.DataFrame:
 
 
 def _losses(cell: CellData, phase: str) -> pd.DataFrame:
-    points = thinned([point for point in cell.curves or () if point.phase == phase], CURVE_POINTS)
+    points = thinned([point for point in cell.curves if point.phase == phase], CURVE_POINTS)
     return by_run(points[["seed", "step", "loss"]].itertuples(index=False))
 
 

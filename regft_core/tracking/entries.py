@@ -93,17 +93,17 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
     return [entry for entry in entries if entry.nested]
 
 
-def read_report(root: Path) -> Entry | None:
-    """The report under ``reports/``; None before it was written."""
+def read_report(root: Path) -> list[Entry]:
+    """The report under ``reports/``; empty before it was written."""
     folder = root / "reports"
     page = folder / "report.html"
     if not page.is_file():
-        return None
+        return []
     paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     files = {path.as_posix(): folder / path for path in paths if not any(part.startswith(".") for part in path.parts)}
     digest = sha256_text("\n".join(f"{name} {sha256_file(path)}" for name, path in files.items()))
     time = int(page.stat().st_mtime * 1000)
-    return Entry("report", f"report/{digest}", "report", time, time, files=files)
+    return [Entry("report", f"report/{digest}", "report", time, time, files=files)]
 
 
 def _digest(*content: Any) -> str:
@@ -182,10 +182,8 @@ class _CellFiles:
             "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
             **({"collapsed": evaluation.collapsed} if evaluation and evaluation.collapsed else {}),
         }
-        params, records = (
-            {**self.params, "seed": str(seed)},
-            {"search": searched, "finetune": run, "evaluation": evaluation},
-        )
+        params = {**self.params, "seed": str(seed)}
+        records = {"search": searched, "finetune": run, "evaluation": evaluation}
         tuned = run.tuned is not None  # whose trials may be chosen over all seeds
         files: dict[str, str | Path | pd.DataFrame] = {
             name: config if tuned else of_seed(config, seed) for name, config in self.config.items()

@@ -46,8 +46,7 @@ def sync(
     """
 
     def read() -> list[Entry]:
-        report = read_report(root.resolve())
-        return [*read_grid(root.resolve(), listed, seeds, store), *([report] if report else [])]
+        return [*read_grid(root.resolve(), listed, seeds, store), *read_report(root.resolve())]
 
     listed = list(cells)
     lines, failed = list[str](), list[str]()

@@ -194,16 +194,9 @@ class Tracker:
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
             tags[TABLES] = self.client.get_run(run_id).data.tags[TABLES]
-        record = {
-            **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
-            # In the order of the run's page.
-            **{
-                "tags": tags,
-                "params": dict(entry.params),
-                "metrics": [*map(list, entry.scores.items()), *entry.points],
-            },
-            "datasets": list(entry.datasets),
-        }
+        record = {name: getattr(entry, name) for name in ("name", "start", "end", "ok", "params", "datasets")}
+        # Metrics in the order of the run's page.
+        record |= {"tags": tags, "metrics": [*map(list, entry.scores.items()), *entry.points]}
         self._finish(run_id, record)
         self.created += 1
         return run_id

@@ -11,8 +11,6 @@ from regft_core import metrics
 
 NOT_AVAILABLE = "n/a"
 MINUS = "\N{MINUS SIGN}"
-#: Seeds whose ratios of seconds differ by no more than this factor were timed on a quiet machine.
-QUIET = 1.25
 
 
 def factor(metric: str) -> float:
@@ -57,14 +55,9 @@ def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = Fal
     return f"[{score(bounds[0], metric, signed)}, {score(bounds[1], metric, signed)}]"
 
 
-def unit(metric: str) -> str:
-    """Word after a difference."""
-    return metrics.find(metric).unit
-
-
 def points(value: float | None, metric: str, signed: bool = False) -> str:
     """A difference of scores with its unit."""
-    return f"{score(value, metric, signed)} {unit(metric)}"
+    return f"{score(value, metric, signed)} {metrics.find(metric).unit}"
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:
@@ -78,11 +71,6 @@ def point_of(metric: str, scores: Iterable[float]) -> float:
 def ratio(value: float | None) -> str:
     """``1.64×`` or ``n/a``."""
     return NOT_AVAILABLE if value is None or _missing(value) else f"{value:.2f}×"
-
-
-def measured(value: float | None, spread: tuple[float, float] | None) -> str:
-    """A measured ratio; ``~1.2×`` where its seeds disagree on it, because the machine did other work."""
-    return f"{'' if spread is None or spread[1] <= QUIET * spread[0] else '~'}{ratio(value)}"
 
 
 def seconds(value: float | None) -> str:

@@ -31,7 +31,7 @@ def all_warnings(
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
         # What the model never saw comes before everything else.
-        *(text for texts in truncation(blocks).values() for text in texts),
+        *(text for block in blocks for text in lengths.warnings(block.task, block.lengths)),
         *(
             f"Evaluation {section.name} on {found.block.name}: {text}"
             for section in sections
@@ -61,11 +61,6 @@ def left_out(inputs: Inputs) -> tuple[str, ...]:
         for task, sets in inputs.left_out.items()
         for reason in dict.fromkeys(of.why for of in sets.values())
     )
-
-
-def truncation(blocks: Sequence[BlockData]) -> dict[str, list[str]]:
-    """Task -> sets that lost more than a tenth of their rows' ends, with the value to set."""
-    return {block.task: lengths.warnings(block.task, block.lengths) for block in blocks}
 
 
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:

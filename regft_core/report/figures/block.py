@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from regft_core import metrics
 from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
-from regft_core.report.formatting import factor, unit
+from regft_core.report.formatting import factor
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
 from regft_core.report.values import Block, Comparison
@@ -90,20 +91,16 @@ def _scaled(intervals: Iterable[tuple[float, float] | None], scale: float) -> li
 
 def differences(block: Block) -> str:
     """Forest plot: each method minus its controls, its replacements and the reference, one panel per set."""
-    compared = {(c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons}
-    pairs = sorted(dict.fromkeys(key[:3] for key in compared), key=lambda pair: pair[2])  # controls come first
-    by_set = {
-        name: [compared[(*pair, name)] for pair in pairs]
-        for name in block.sets
-        if any(key[3] == name for key in compared)
-    }
+    compared = sorted((c for row in block.rows for c in row.comparisons), key=lambda c: c.role)  # controls come first
+    by_set = {name: of_set for name in block.sets if (of_set := [c for c in compared if c.set == name])}
     constant, ends = {row.method for row in block.rows if row.constant}, dict[str, list[float]]()
     for name, own in by_set.items():
         told = [c for c in own if c.estimate.n and not {c.method, c.other} & constant]
         bounds = (b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)))
         ends[name] = [end for interval in bounds for end in interval or ()]
-    labels = [f"{a} − {b}{f' ({role})' * (role != 'reference')}" for a, b, role in pairs]
-    title, x = f"Paired differences on {block.title}", f"difference in {unit(block.primary)}"
+    pairs = next(iter(by_set.values()), ())  # the same on every set
+    labels = [f"{c.method} − {c.other}{f' ({c.role})' * (c.role != 'reference')}" for c in pairs]
+    title, x = f"Paired differences on {block.title}", f"difference in {metrics.find(block.primary).unit}"
     shown = {name: _differences(own, factor(block.primary)) for name, own in by_set.items()}
     return _by_set(f"differences-{block.name}", title, block, shown, ends, labels, x)
 
@@ -114,11 +111,8 @@ def _differences(comparisons: Sequence[Comparison], scale: float) -> list[Marks]
     for word, (color, marker) in VERDICT_LOOKS.items():
         chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
         look = Marks(*_xy((c.estimate.mean * scale, y) for y, c in chosen), color, marker, NONE, size=6, across=True)
-        corrected, alone = ([bounds(c) for _, c in chosen] for bounds in (lambda c: c.verdict, lambda c: c.estimate))
-        marks += [
-            replace(look, bounds=_scaled([one.interval for one in of], scale), reach=reach)
-            for of, reach in ((corrected, 0.8), (alone, 2.4))
-        ]
+        marks.append(replace(look, bounds=_scaled((c.verdict.interval for _, c in chosen), scale), reach=0.8))
+        marks.append(replace(look, bounds=_scaled((c.estimate.interval for _, c in chosen), scale), reach=2.4))
     return marks
 
 
@@ -176,12 +170,10 @@ def search_curves(block: Block) -> str:
 
 def epoch_curves(block: Block) -> str:
     """Primary metric after every epoch, one panel per method on one scale; nothing where no run took it."""
-    shown = {
-        row.method: _runs(
-            epochs(row, block.primary, "dev"), epochs(row, block.primary, "held_out"), ("dev", "set aside")
-        )
-        for row in block.rows
-    }
+    shown = {}
+    for row in block.rows:
+        dev, held_out = (epochs(row, block.primary, rows) for rows in ("dev", "held_out"))
+        shown[row.method] = _runs(dev, held_out, ("dev", "set aside"))
     title = f"Score by epoch on {block.title}"
     return _curve_panels(f"epochs-{block.name}", title, shown, "epoch", block.primary, shared=True)
 

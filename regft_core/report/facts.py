@@ -89,15 +89,6 @@ def origin(root: Path) -> str:
     return f"{date.today():%-d %B %Y}" + (f", commit {commit}{changed}" if commit else "")
 
 
-def distinct(values: Iterable[Any]) -> list[Any]:
-    """The different values, but for empty ones, in order of appearance."""
-    seen: list[Any] = []
-    for value in values:
-        if value and value not in seen:
-            seen.append(value)
-    return seen
-
-
 # --------------------------------------------------------------------------------------------- tuning
 
 

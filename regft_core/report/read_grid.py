@@ -71,11 +71,6 @@ class CellData:
     evaluations: Mapping[str, Finding]
 
     @property
-    def keys(self) -> dict[int, str]:
-        """Seed -> key of its run."""
-        return {run.seed: run.key for run in self.runs}
-
-    @property
     def finished(self) -> dict[int, str]:
         """Seed -> key, of the runs that ran to the end."""
         return {run.seed: run.key for run in self.runs if run.ok}

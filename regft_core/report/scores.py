@@ -55,6 +55,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     rows: list[Row] = []
     for name in names:
         cell = data.cells[name]
+        keys = [run.key for run in cell.runs]
         row = Row(
             **vars(cell),
             control_for=", ".join(controlled_methods(name, methods, names)) or None if name != reference else None,
@@ -65,7 +66,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
             cost=cost_of(cell, plain),
             overrides=overrides(cell.finetune.training, shared.model_dump(mode="json")) if shared else {},
             comparisons=tuple(c for c in comparisons if c.method == name),
-            same_runs_as=next((above.method for above in rows if cell.keys and above.keys == cell.keys), None),
+            same_runs_as=next((above.method for above in rows if [run.key for run in above.runs] == keys), None),
             still="dev" in judging and judging["dev"].still(name),
         )
         rows.append(row)

@@ -41,7 +41,7 @@ def project_inputs(project: Project, cells: Iterable[Cell], failed: Mapping[str,
         training={task: project.shared(task) for task in params.grid.tasks},
         looks=store_path(project.root, params) / FILE,
         failed=failed,
-        small_scale=params.small_scale,
+        mark=params.small_scale.mark if params.small_scale is not None else "",
         left_out=project.left_out,
     )
 
@@ -113,7 +113,7 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         blocks=blocks,
         across=averages.across_tasks(blocks) if len(blocks) > 1 else (),
         warnings=warnings.all_warnings(blocks, inputs, tuned, sections),
-        mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
+        mark=inputs.mark,
         left_out=warnings.left_out(inputs),
         evaluations=sections,
         published=published_tables(printed, blocks, config, inputs.seeds),

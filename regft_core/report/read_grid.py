@@ -19,7 +19,7 @@ from regft_core.evaluate.evaluated import positive_of
 from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
 from regft_core.runs.work import CurvePoint, Logged, Work, wrong
 from regft_core.schema.method import Method
-from regft_core.schema.params import ReportConfig, SmallScale
+from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.encoders import read_contamination, sentences
@@ -39,7 +39,7 @@ class Inputs:
         training: task -> the shared training protocol there, for the list of what methods override.
         looks: the file that remembers looks at earlier seeds; without it every look is the first.
         failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
-        small_scale: marks page, terminal and ``results.json`` as not the paper's experiment.
+        mark: marks page, terminal and ``results.json`` as not the paper's experiment.
         left_out: declared out-of-distribution sets that are not evaluated on (``Project.left_out``).
     """
 
@@ -51,7 +51,7 @@ class Inputs:
     training: Mapping[str, TrainingConfig] = field(default_factory=dict)
     looks: Path | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
-    small_scale: SmallScale | None = None
+    mark: str = ""
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
 
 

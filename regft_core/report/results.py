@@ -61,8 +61,8 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
         }
     if inputs.failed:
         numbers["failed"] = dict(inputs.failed)
-    if inputs.small_scale is not None:
-        numbers[MARK] = inputs.small_scale.mark
+    if inputs.mark:
+        numbers[MARK] = inputs.mark
     if report.published:
         numbers["published"] = {
             table.name: {

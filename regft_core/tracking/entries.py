@@ -79,7 +79,7 @@ class Entry:
         return {**self.files, **tensor_artifacts(self.tensors)}
 
 
-def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path | None = None) -> list[Entry]:
+def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path) -> list[Entry]:
     """The entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
 
     Args:
@@ -113,7 +113,7 @@ def _digest(*content: Any) -> str:
 class _CellFiles:
     """The records of one cell, by seed; evaluations and findings may be of an earlier run, and are left out then."""
 
-    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path | None, mark: str) -> None:
+    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path, mark: str) -> None:
         self.work, self.cell, self.store, self.folder = work, cell, store, f"{cell.task}-{cell.size}"
         self.manifest = work.finetune(cell)
         recorded = {run.seed: run for run in self.manifest.runs}
@@ -220,25 +220,21 @@ class _CellFiles:
             files,
             list(datasets(self.work, self.cell, evaluation.sets if evaluation else (), seed)),
             # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.
-            self._tensors(run.key, "kept") if run.steps else (),
+            [self._stored(run.key, "kept.safetensors")] if run.steps else (),
         )
         phases = list(self._phases(entry, place, run))
         return replace(entry, nested=phases if len(phases) > 1 else ())
 
-    def _stored(self, key: str, name: str) -> Path | None:
-        """A file of a stored run, which may not be there; None without a store."""
-        return self.store / "runs" / key[:2] / key / name if self.store and key else None
-
-    def _tensors(self, key: str, name: str) -> list[Path]:
-        path = self._stored(key, f"{name}.safetensors")
-        return [] if path is None else [path]
+    def _stored(self, key: str, name: str) -> Path:
+        """A file of a stored run, which may not be there."""
+        return self.store / "runs" / key[:2] / key / name
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:
         """One entry for each phase that was trained, and for each member of a repeated one, in their order."""
 
         def read(key: str, name: str) -> dict[str, Any]:
             path = self._stored(key, name)
-            return read_json(path, dict) if path is not None and path.is_file() else {}
+            return read_json(path, dict) if path.is_file() else {}
 
         curves, keys = self.curves[record.seed], dict[str, str]()
         for phase, key in record.keys.items():
@@ -266,5 +262,5 @@ class _CellFiles:
                 {name: float(result[name]) for name in ("steps", "seconds") if result.get(name) is not None},
                 curves.get(label, ()),
                 {"soup.json": soup_table(result["soup"])} if "soup" in result else {},
-                tensors=self._tensors(key, "state"),
+                tensors=[self._stored(key, "state.safetensors")],
             )

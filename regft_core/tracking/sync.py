@@ -32,7 +32,7 @@ def sync(
     root: Path,
     cells: Iterable[Cell],
     seeds: Sequence[int],
-    store: Path | None = None,
+    store: Path,
     trackers: Sequence[str] = MLFLOW,
 ) -> str:
     """Log the runs of the grid's cells, and the report, to each of the trackers; return a line of each.

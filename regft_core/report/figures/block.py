@@ -121,15 +121,9 @@ def _by_set(
     labels: Sequence[str], x: str,
 ) -> str:  # fmt: skip
     """A panel per set, with a row per label, over ``ends``."""
-
-    def finish(axis: Any, panel: str) -> None:
-        if ends[panel]:
-            axis.set_xlim(*limits(factor(block.primary) * end for end in ends[panel]))
-
-    width = width_of(len(shown), (4.6, 3.4, 2.6, 2.15))
-    return panels(
-        name, title, shown, width=width, height=0.3 * len(labels) + 0.1, x=x, rows=labels, ticks=6, finish=finish
-    )
+    x_ends = {panel: limits(factor(block.primary) * end for end in of) for panel, of in ends.items() if of}
+    width, height = width_of(len(shown), (4.6, 3.4, 2.6, 2.15)), 0.3 * len(labels) + 0.1
+    return panels(name, title, shown, width=width, height=height, x=x, rows=labels, ticks=6, x_ends=x_ends)
 
 
 def cost_and_score(block: Block) -> str:
@@ -222,12 +216,8 @@ def _curve_panels(
     top = min(values.max(), 1.5 * np.quantile(values, 0.98) + 1e-9) if len(values) and y == "loss" else math.inf
     low, high = limits(value for value in values if value <= top)
     low = min(0.0, values.min()) if len(values) and y == "loss" else low
-
-    def finish(axis: Any, _: str) -> None:
-        if shared:
-            axis.set_ylim(low, high)
-
-    return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, finish=finish)
+    y_ends = dict.fromkeys(shown, (low, high)) if shared else None
+    return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, y_ends=y_ends)
 
 
 # ------------------------------------------------------------------------------------------ answers

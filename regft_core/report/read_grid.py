@@ -6,7 +6,7 @@ directory listing. Every missing or contradictory file is an error that names th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
-from regft_core.settings.papers.encoders import read_contamination, sentences
 from regft_core.settings.project import LeftOut
 
 Array = npt.NDArray[Any]
@@ -119,8 +118,6 @@ class BlockData:
     #: set -> index of the class that F1 counts (None without labels)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
-    #: What weakens the block because an encoder was trained on it or on one of its sets, in sentences
-    contaminated: tuple[str, ...]
     #: Methods of the grid that have no result here.
     absent: tuple[str, ...]
 
@@ -182,7 +179,6 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
         },
         positive={name: positive_of(described, name) for name in described.sets},
         cells=read,
-        contaminated=tuple(_contaminated(inputs.root, task, described, read.values())),
         absent=tuple(method for method, *place in failed if place == [task, size]),
     )
 
@@ -193,12 +189,6 @@ def _set_rows(runs: Mapping[int, tuple[list[str], Array]], folded: bool, group_o
     judged = {seed: np.array([place[row] for row in ids], dtype=np.int64) for seed, (ids, _) in runs.items()}
     groups = pd.factorize(np.array([group_of[row] for row in labels]))[0] if group_of else None
     return SetRows(np.array(list(labels.values())), judged if folded else None, groups)
-
-
-def _contaminated(root: Path, task: str, described: PreparedTask, cells: Any) -> Iterator[str]:
-    sets, table = [name for name in described.sets if name != "dev"], read_contamination(root)
-    for encoder in dict.fromkeys(cell.finetune.model["name"] for cell in cells if cell.finetune.reads_encoder):
-        yield from sentences(encoder, task, table.of(encoder, [task, *sets]), sets)
 
 
 def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows: RowsOfRuns) -> CellData:

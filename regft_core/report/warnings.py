@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from regft_core.data import lengths
 from regft_core.data.checks import leak_warning
@@ -18,6 +19,7 @@ from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.scores import controlled_methods
 from regft_core.report.values import Block
 from regft_core.runs.environment import describe_environment
+from regft_core.settings.papers.encoders import read_contamination
 
 #: Fewer show little (``benchmarks/statistics.md``).
 FEW_SEEDS = 6
@@ -48,7 +50,7 @@ def all_warnings(
             for block in blocks
             if (lines := block.mixed_environments)
         ),
-        *(text for block in blocks for text in (*_data(block), *_runs(block))),
+        *(text for block in blocks for text in (*_data(block, inputs.root), *_runs(block))),
     ]
     return tuple(dict.fromkeys(texts))
 
@@ -104,8 +106,11 @@ def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
         yield f"Cells were trained with different {listed(mixed)}."
 
 
-def _data(block: BlockData) -> Iterator[str]:
-    yield from (f"{text}." for text in block.contaminated)
+def _data(block: BlockData, root: Path) -> Iterator[str]:
+    seen, others = read_contamination(root), [name for name in block.described.sets if name != "dev"]
+    trained = [cell.finetune for cell in block.cells.values() if cell.finetune.reads_encoder]
+    for encoder in dict.fromkeys(manifest.model["name"] for manifest in trained):
+        yield from (f"{text}." for text in seen.sentences(encoder, block.task, others))
     for name, count in block.described.duplicates.items():
         if count and name == "train_within":
             repeat = "repeats" if count == 1 else "repeat"

@@ -43,12 +43,8 @@ def decide(
     """
     # Methods that share their runs are one choice.
     entered = [row for row in block.rows if not row.failed and row.same_runs_as is None]
-    left_out = tuple(
-        (row.method, f"{len(row.failed)} of {plural(len(row.runs), 'seed')} failed") for row in block.rows if row.failed
-    )
-    left_out += tuple((name, "no result") for name in block.absent)
     if not entered:
-        return Decision((f"On {block.title} no method finished every seed, so there is nothing to take.",), left_out)
+        return Decision((f"On {block.title} no method finished every seed, so there is nothing to take.",))
     metric, names, judges = block.primary, [row.method for row in entered], config.decide_by or ("dev",)
     others = [] if config.decide_by else [n for n, own in arms.items() if n != "dev" and own.count >= FEWEST_ROWS]
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
@@ -98,16 +94,17 @@ def decide(
     which = "--refit" if block.described.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     exported = pick.method not in without_export
-    left_text = f"Left out: {listed([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
+    failed = [f"{r.method} ({len(r.failed)} of {plural(len(r.runs), 'seed')} failed)" for r in block.rows if r.failed]
+    left_out = [*failed, *(f"{name} (no result)" for name in block.absent)]
     text = (
         *_expected(block, choices, pick, usual, config, share),
         *_weak(block, pick.method, baseline, claims),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config.confidence),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
-        left_text if left_out else "No run failed.",
+        f"Left out: {listed(left_out)}. Fix the cause and run again." if left_out else "No run failed.",
     )
-    return Decision(text, left_out, tuple(choices), pick, baseline, beating, command * exported)
+    return Decision(text, tuple(choices), pick, baseline, beating, command * exported)
 
 
 def _pick(

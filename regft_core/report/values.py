@@ -174,8 +174,6 @@ class Decision:
     """Which method to take in one block, and what the choice rests on."""
 
     sentences: tuple[str, ...]
-    #: (method, why it did not enter)
-    left_out: tuple[tuple[str, str], ...] = ()
     #: Methods that finished every seed, by expected score; and the one to take, None when there is none.
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None

@@ -14,8 +14,7 @@ from mlflow import MlflowClient
 
 from regft_core.errors import DataError, StoreError
 from regft_core.runs.records import MARK
-from regft_core.tracking.sync import register
-from regft_core.tracking.trackers.mlflow import Tracker
+from regft_core.tracking.trackers.mlflow import Tracker, register
 from tests.errors import raises_code
 from tests.report.synthetic import TRAINING
 from tests.tracking.logged import client, current, files_of, history, search, snapshot

@@ -14,8 +14,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from regft_core.settings.grid import Cell
-from regft_core.tracking.sync import MLFLOW
-from regft_core.tracking.sync import sync as sync_with_store
+from regft_core.tracking import MLFLOW
+from regft_core.tracking import sync as sync_with_store
 from tests.report.synthetic import Arm, Task, build, key_of
 
 VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)

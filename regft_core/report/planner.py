@@ -57,8 +57,8 @@ def _of_block(
     rows, earlier = {row.method: row for row in block.rows}, Counter[str]()
     compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
     for c in compared:
-        runs = digests(rows[c.method].finished, rows[c.other].finished)
-        earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, runs)))
+        pairs = digests(rows[c.method].finished, rows[c.other].finished)
+        earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, pairs)))
     for c in compared:
         # The planned first look has the whole error; a later one its share.
         parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1

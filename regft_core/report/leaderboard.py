@@ -93,10 +93,9 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
     def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
         return Column(head, small, tuple(map(cell, rows)))
 
-    for name in block.sets:
-        if any(name in row.scores for row in rows):
-            small = block.primary if name == "dev" else "OOD"
-            yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
+    for name in block.rows_of:
+        small = block.primary if name == "dev" else "OOD"
+        yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
     heads: dict[Role, str] = {"control": "gain", "replacement": "vs replaced", "reference": f"vs {reference}"}
     for role, head in heads.items():  # gains over the reference alone need no column of their own
         if any(c.role == role for row in rows for c in row.comparisons):

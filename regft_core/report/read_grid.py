@@ -113,7 +113,7 @@ class BlockData:
     subsample: Subsample
     #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
     lengths: Mapping[str, Any]
-    #: Of the sets on which a run finished.
+    #: Of all sets, the validation set first; empty where no run finished.
     rows_of: Mapping[str, SetRows]
     #: set -> index of the class that F1 counts (None without labels)
     positive: Mapping[str, int | None]
@@ -162,7 +162,7 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
     if undrawn := [seed for seed in inputs.seeds if str(seed) not in subsample.seeds]:
         what = f"no training rows were drawn for seeds {undrawn} of the grid"
         raise wrong(work.subsample_file(task, size), what, "subsample", "rows-missing")
-    rows: RowsOfRuns = {name: {} for name in described.sets}
+    rows: RowsOfRuns = {name: {} for name in ["dev", *described.sets]}
     read = {cell.method: _cell(inputs, work, cell, described, rows) for cell in cells}
     group_of = work.groups(task)
     failed = [cell.split("/") for cell in inputs.failed]

@@ -39,11 +39,9 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
         DataError: predictions do not give the recorded metrics.
     """
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
-    # A set without any finished run has no gold labels here, and no scores.
     arms = {
         name: {metric: arms_of(data, name, metric, config, inputs.seeds) for metric in data.described.metrics}
-        for name in data.sets
-        if name in data.rows_of
+        for name in data.rows_of
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
     names = ordered(list(data.cells), methods, reference)

@@ -69,11 +69,6 @@ class Found:
     #: Numbers that are drawn over the training sizes.
     over_sizes: tuple[str, ...] = ()
 
-    @property
-    def failures(self) -> list[str]:
-        """Those remarks that say why it failed."""
-        return [text for text in self.remarks if ": failed: " in text]
-
 
 @dataclass(frozen=True)
 class EvaluationSection:

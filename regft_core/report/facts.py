@@ -62,7 +62,7 @@ def _draws(block: BlockData) -> dict[str, Any]:
 
 def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
     """Title and counts of what is drawn as bars: validation and training rows by label, or by range of values."""
-    gold = block.rows_of["dev"].gold if "dev" in block.rows_of else np.empty(0)
+    gold = block.set_rows["dev"].gold if "dev" in block.set_rows else np.empty(0)
     kind, labels = find(block.described.kind), block.described.labels
     counts = kind.label_counts(gold.tolist(), labels or ())
     if counts is None:  # values

@@ -93,7 +93,7 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
     def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
         return Column(head, small, tuple(map(cell, rows)))
 
-    for name in block.rows_of:
+    for name in block.set_rows:
         small = block.primary if name == "dev" else "OOD"
         yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
     heads: dict[Role, str] = {"control": "gain", "replacement": "vs replaced", "reference": f"vs {reference}"}

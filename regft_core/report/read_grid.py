@@ -114,7 +114,7 @@ class BlockData:
     #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
     lengths: Mapping[str, Any]
     #: Of all sets, the validation set first; empty where no run finished.
-    rows_of: Mapping[str, SetRows]
+    set_rows: Mapping[str, SetRows]
     #: set -> index of the class that F1 counts (None without labels)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
@@ -172,7 +172,7 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
         described,
         subsample.model_copy(update={"seeds": {str(seed): subsample.seeds[str(seed)] for seed in inputs.seeds}}),
         lengths,
-        rows_of={
+        set_rows={
             name: _set_rows(of_runs, name == "dev" and described.folded, group_of.get(name))
             for name, of_runs in rows.items()
             if of_runs

@@ -41,7 +41,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
     arms = {
         name: {metric: arms_of(data, name, metric, config, inputs.seeds) for metric in data.described.metrics}
-        for name in data.rows_of
+        for name in data.set_rows
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
     names = ordered(list(data.cells), methods, reference)
@@ -93,7 +93,7 @@ def arms_of(
     names: Sequence[str] | None = None,
 ) -> Arms:
     """The block's methods (those of ``names``; None: all) on one set, resampled."""
-    rows = data.rows_of[set_name]
+    rows = data.set_rows[set_name]
     return Arms(
         {
             name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()}

@@ -38,7 +38,8 @@ def all_warnings(
             f"Evaluation {section.name} on {found.block.name}: {text}"
             for section in sections
             for found in section.found
-            for text in found.failures
+            for text in found.remarks
+            if ": failed: " in text
         ),
         *_tuning(tuned),
         *looked_at(blocks),

@@ -45,7 +45,7 @@ def figures(block: Block) -> dict[str, str]:
 
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
-    sets = {f"{name} (n = {block.sets[name]})": name for name in block.rows_of}
+    sets = {f"{name} (n = {block.sets[name]})": name for name in block.set_rows}
     shown = {title: _dots(block, name) for title, name in sets.items()}
     ends = {title: _ends(block, name) for title, name in sets.items()}
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]

@@ -117,7 +117,7 @@ def _block(
         "alerts": alerts(block),
         "controls": sum(bool(row.control_for) for row in rows),
         "large": large,
-        "sets": list(block.rows_of),
+        "sets": list(block.set_rows),
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
         "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
         "pairs": [pair for row in rows for pair in _pairs(row)],

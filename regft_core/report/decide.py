@@ -108,11 +108,7 @@ def decide(
 
 
 def _pick(
-    choices: Sequence[Choice],
-    allowed: float,
-    prefer: str | None = None,
-    constant: Collection[str] = (),
-    trained: Collection[str] = (),
+    choices: Sequence[Choice], allowed: float, prefer: str | None, constant: Collection[str], trained: Collection[str]
 ) -> tuple[Choice, Choice]:
     """(the choice to take, what the judging sets alone would take).
 
@@ -143,12 +139,7 @@ def _or_infinite(value: float | None) -> float:
 
 
 def _expected(
-    block: Block,
-    choices: Sequence[Choice],
-    pick: Choice,
-    usual: Choice,
-    config: ReportConfig,
-    share: float = 1.0,
+    block: Block, choices: Sequence[Choice], pick: Choice, usual: Choice, config: ReportConfig, share: float
 ) -> Iterator[str]:
     """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
 

@@ -28,7 +28,7 @@ from regft_core.statistics.verdict import judge
 TOLERANCE = 1e-6
 
 
-def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, mixed: Sequence[str] = ()) -> Block:
+def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixed: Sequence[str]) -> Block:
     """Compute one block of ``blocks``.
 
     Args:
@@ -40,7 +40,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     """
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
     arms = {
-        name: {metric: arms_of(data, name, metric, config, inputs.seeds) for metric in data.described.metrics}
+        name: {m: arms_of(data, name, m, config, inputs.seeds, data.cells) for m in data.described.metrics}
         for name in data.set_rows
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
@@ -85,20 +85,12 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
 
 
 def arms_of(
-    data: BlockData,
-    set_name: str,
-    metric: str,
-    config: ReportConfig,
-    seeds: Sequence[int],
-    names: Sequence[str] | None = None,
+    data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int], names: Iterable[str]
 ) -> Arms:
-    """The block's methods (those of ``names``; None: all) on one set, resampled."""
+    """Some of the block's methods on one set, resampled."""
     rows = data.set_rows[set_name]
     return Arms(
-        {
-            name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()}
-            for name in (data.cells if names is None else names)
-        },
+        {name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()} for name in names},
         rows.gold,
         metric,
         samples=config.bootstrap_samples,

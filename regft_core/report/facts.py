@@ -29,9 +29,7 @@ CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
 
 def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
     """Rows of the table about data: one per set of a task, and the draws of each size."""
-    by_task: dict[str, list[BlockData]] = {}
-    for block in blocks:
-        by_task.setdefault(block.task, []).append(block)
+    by_task = {task: [b for b in blocks if b.task == task] for task in dict.fromkeys(block.task for block in blocks)}
     return [
         {
             "task": task,

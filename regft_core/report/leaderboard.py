@@ -147,9 +147,8 @@ def alerts(block: Block) -> list[str]:
     texts = []
     if block.mixed_environments:
         texts.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
-    collapsed = [(row, len(row.collapsed)) for row in block.rows if row.collapsed]
-    if collapsed:
-        shown = [f"{row.method} ({count} of {plural(len(row.runs), 'seed')})" for row, count in collapsed]
+    if collapsed := [row for row in block.rows if row.collapsed]:
+        shown = [f"{row.method} ({len(row.collapsed)} of {plural(len(row.runs), 'seed')})" for row in collapsed]
         texts.append(f"Collapsed ({BELOW}): {listed(shown)}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
     if low := {row.method: text for row in block.rows if (text := row.below(block.primary).get("dev"))}:

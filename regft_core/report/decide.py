@@ -196,14 +196,10 @@ def _weak(block: Block, pick: str, baseline: str | None, claims: Sequence[Compar
     if "dev" in below:
         yield f"{pick} is {below['dev']}."
     for name in (name for name in row.scores if name != "dev" and (name in below or name in lost)):
-        told = [f"{pick} scores {_mean(block, pick, name)}", *([below[name]] if name in below else [])]
-        beside = f"; {baseline} scores {_mean(block, baseline, name)}" if baseline not in (None, pick) else ""
+        means = {r.method: score(r.scores[name][block.primary].estimate.mean, block.primary) for r in block.rows}
+        told = [f"{pick} scores {means[pick]}", *([below[name]] if name in below else [])]
+        beside = f"; {baseline} scores {means[baseline]}" if baseline and baseline != pick else ""
         yield f"On {name} {', '.join(told)}{beside}."
-
-
-def _mean(block: Block, method: str | None, name: str) -> str:
-    estimate = block.estimate(method or "", name)
-    return score(estimate.mean if estimate else None, block.primary)
 
 
 def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metric: str) -> Iterator[str]:

@@ -117,7 +117,7 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         left_out=warnings.left_out(inputs),
         evaluations=sections,
         published=published_tables(printed, blocks, config, inputs.seeds),
-        averages=averages.average_columns(blocks, config.averages, config.reference),
+        averages=averages.average_columns(blocks, config.averages),
         more_rows=averages.more_rows(blocks),
         tuned=tuned,
         answers={block.name: answers_of(block, inputs.root, inputs.seeds) for block in blocks},

@@ -63,9 +63,7 @@ class Average(NamedTuple):
     lines: tuple[AverageLine, ...]
 
 
-def average_columns(
-    blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]], reference: str
-) -> tuple[Average, ...]:
+def average_columns(blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]]) -> tuple[Average, ...]:
     """Every average of ``report.averages`` at every training size."""
     averages = []
     for size in dict.fromkeys(block.size for block in blocks):
@@ -73,11 +71,11 @@ def average_columns(
         for name, parts in wanted.items():
             weights = weights_of(parts)
             if {task for task, _ in weights} <= own.keys():
-                averages.append(_column(name, size, weights, own, reference))
+                averages.append(_column(name, size, weights, own))
     return tuple(averages)
 
 
-def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block], reference: str) -> Average:
+def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block]) -> Average:
     used = [blocks[task].primary for task, _ in weights]
     scales = {(metrics.find(m).factor, metrics.find(m).lower_is_better) for m in used}
     methods = list(dict.fromkeys(row.method for task, _ in weights for row in blocks[task].rows))
@@ -91,8 +89,7 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
             key: c.estimate for key, row in rows.items() for c in row.against("reference", key[1]) if c.estimate.n
         }
         missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
-        difference = None if method == reference else _mean(weights, compared)
-        lines.append(AverageLine(method, _mean(weights, scores), difference, missing))
+        lines.append(AverageLine(method, _mean(weights, scores), _mean(weights, compared), missing))
     metric = used[0] if len(scales) == 1 else None
     return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(lines))
 

@@ -29,7 +29,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/methods": (6850, 45),
     "regft_core/metrics": (500, 15),
     "regft_core/models": (4150, 22),
-    "regft_core/report": (4600, 24),
+    "regft_core/report": (4550, 24),
     "regft_core/runs": (4550, 24),
     "regft_core/schema": (1500, 7),
     "regft_core/serve": (2050, 11),

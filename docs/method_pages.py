@@ -169,7 +169,7 @@ def _measured(name: str) -> Iterator[str]:
 @cache
 def published_tables() -> list[tuple[str, Any]]:
     """Return (title, table) of every published table."""
-    tables = {name: read_published(ROOT, name).config for name in published_names(ROOT)}
+    tables = {name: read_published(ROOT, name) for name in published_names(ROOT)}
     return [(f"{table.paper}: {_item(table.table)}, {table.what}", table) for table in tables.values()]
 
 

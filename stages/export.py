@@ -54,7 +54,8 @@ def export(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.push:
         print(f"pushed: {push(target, arguments.push)}")
     if arguments.register:
-        from regft_core.tracking.sync import MLFLOW, register, sync_project
+        from regft_core.tracking import MLFLOW, sync_project
+        from regft_core.tracking.trackers.mlflow import register
 
         sync_project(root, MLFLOW)
         tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}

@@ -58,7 +58,7 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     if PRINTED in os.environ:
         Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are there too.
-    from regft_core.tracking.sync import sync
+    from regft_core.tracking import sync
 
     said = sys.stderr if arguments.json else sys.stdout
     print(sync(root, planned, params.grid.seeds, store_path(root, params), params.trackers), file=said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.tracking.sync import MLFLOW, sync_project
+from regft_core.tracking import MLFLOW, sync_project
 
 from .common import argument, command
 

@@ -41,7 +41,7 @@ def project_inputs(project: Project, cells: Iterable[Cell], failed: Mapping[str,
         training={task: project.shared(task) for task in params.grid.tasks},
         looks=store_path(project.root, params) / FILE,
         failed=failed,
-        small_scale=params.small_scale,
+        mark=params.small_scale.mark if params.small_scale is not None else "",
         left_out=project.left_out,
     )
 
@@ -102,7 +102,7 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         DataError: predictions do not give the recorded metrics.
     """
     config = inputs.config
-    printed = [read_published(inputs.root, name) for name in config.published]
+    printed = {name: read_published(inputs.root, name) for name in config.published}
     mixed = warnings.environments(data, config.mixed_environments)
     blocks = tuple(build_block(own, inputs, looks, len(data), mixed.get(own.name, ())) for own in data)
     tuned, sections = facts.tuned_arms(blocks), evaluations.sections(blocks, config.confidence, config.reference)
@@ -113,11 +113,11 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         blocks=blocks,
         across=averages.across_tasks(blocks) if len(blocks) > 1 else (),
         warnings=warnings.all_warnings(blocks, inputs, tuned, sections),
-        mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
+        mark=inputs.mark,
         left_out=warnings.left_out(inputs),
         evaluations=sections,
         published=published_tables(printed, blocks, config, inputs.seeds),
-        averages=averages.average_columns(blocks, config.averages, config.reference),
+        averages=averages.average_columns(blocks, config.averages),
         more_rows=averages.more_rows(blocks),
         tuned=tuned,
         answers={block.name: answers_of(block, inputs.root, inputs.seeds) for block in blocks},

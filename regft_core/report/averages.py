@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import pandas as pd
 
 from regft_core import metrics
 from regft_core.names import plural
@@ -63,9 +63,7 @@ class Average(NamedTuple):
     lines: tuple[AverageLine, ...]
 
 
-def average_columns(
-    blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]], reference: str
-) -> tuple[Average, ...]:
+def average_columns(blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]]) -> tuple[Average, ...]:
     """Every average of ``report.averages`` at every training size."""
     averages = []
     for size in dict.fromkeys(block.size for block in blocks):
@@ -73,11 +71,11 @@ def average_columns(
         for name, parts in wanted.items():
             weights = weights_of(parts)
             if {task for task, _ in weights} <= own.keys():
-                averages.append(_column(name, size, weights, own, reference))
+                averages.append(_column(name, size, weights, own))
     return tuple(averages)
 
 
-def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block], reference: str) -> Average:
+def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block]) -> Average:
     used = [blocks[task].primary for task, _ in weights]
     scales = {(metrics.find(m).factor, metrics.find(m).lower_is_better) for m in used}
     methods = list(dict.fromkeys(row.method for task, _ in weights for row in blocks[task].rows))
@@ -91,8 +89,7 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
             key: c.estimate for key, row in rows.items() for c in row.against("reference", key[1]) if c.estimate.n
         }
         missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
-        difference = None if method == reference else _mean(weights, compared)
-        lines.append(AverageLine(method, _mean(weights, scores), difference, missing))
+        lines.append(AverageLine(method, _mean(weights, scores), _mean(weights, compared), missing))
     metric = used[0] if len(scales) == 1 else None
     return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(lines))
 
@@ -142,20 +139,18 @@ class AcrossTasks(NamedTuple):
 def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
     """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
-    ranks = []
-    for block in blocks:  # by mean score, ties shared; methods without a finished run have none
-        down = -sign(block.primary)
-        means = {name: down * estimate.mean for name in names if (estimate := block.estimate(name)) is not None}
-        ranks.append(dict(zip(means, rankdata(list(means.values())).tolist())))
-    return tuple(_across(name, blocks, ranks) for name in names)
+    means = {b.name: {n: -sign(b.primary) * e.mean for n in names if (e := b.estimate(n)) is not None} for b in blocks}
+    # By mean score, ties shared; methods without a finished run have none.
+    ranks = pd.DataFrame(means, index=names).rank()
+    return tuple(_across(name, blocks, ranks.loc[name]) for name in names)
 
 
-def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, float]]) -> AcrossTasks:
+def _across(name: str, blocks: Sequence[Block], ranks: pd.Series) -> AcrossTasks:
     rows = [row for block in blocks if (row := block.row(name)) is not None]
     rank = None
-    if all(name in own and name in block.ranks for block, own in zip(blocks, ranks, strict=True)):
+    if ranks.notna().all() and all(name in block.ranks for block in blocks):
         # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
-        bounds = [(own[name], block.ranks[name].best, block.ranks[name].worst) for block, own in zip(blocks, ranks)]
+        bounds = [(ranks[block.name], block.ranks[name].best, block.ranks[name].worst) for block in blocks]
         rank = Bounds(*(float(np.mean(values)) for values in zip(*bounds)))
     comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
     return AcrossTasks(

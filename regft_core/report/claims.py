@@ -20,7 +20,7 @@ from regft_core.report import scores
 from regft_core.report.averages import replicates_of
 from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity, signed_quantity
 from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
-from regft_core.settings.papers.published import ALL, Claim, row_of
+from regft_core.settings.papers.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, percentiles, seed_interval
 from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import (
@@ -134,8 +134,8 @@ def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper
     test = Tested(over, key, _printed(claim, over, key, encoder, size, paper, level))
     if isinstance(mine, str) or isinstance(theirs, str):
         return replace(test, why=str(mine if isinstance(mine, str) else theirs))
-    if pair is not None:
-        test = _of_evaluation(replace(test, key=f"{key} {pair[0]}"), claim, mine, theirs, level, *pair)
+    if claim.numbers is not None and pair is not None:
+        test = _of_evaluation(replace(test, key=f"{key} {pair[0]}"), claim.numbers, mine, theirs, level, *pair)
     elif claim.measure == "deviation":
         scattered, own = list(values_of(theirs).values()), list(values_of(mine).values())
         seeds = min(len(own), len(scattered))
@@ -173,11 +173,9 @@ def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
 
 
 def _of_evaluation(
-    test: Tested, claim: Claim, mine: Places, theirs: Places, level: float, name: str, other: str
+    test: Tested, numbers: Numbers, mine: Places, theirs: Places, level: float, name: str, other: str
 ) -> Tested:
     """Return the difference of two numbers of an evaluation, paired by seed, with Student's t interval over seeds."""
-    numbers = claim.numbers
-    assert numbers is not None
     one, two = numbers_of(mine, numbers.evaluation, name), numbers_of(theirs, numbers.evaluation, other)
     gains = [(-1 if numbers.lower else 1) * (one[seed] - two[seed]) for seed in one if seed in two]
     if not gains:

@@ -43,12 +43,8 @@ def decide(
     """
     # Methods that share their runs are one choice.
     entered = [row for row in block.rows if not row.failed and row.same_runs_as is None]
-    left_out = tuple(
-        (row.method, f"{len(row.failed)} of {plural(len(row.runs), 'seed')} failed") for row in block.rows if row.failed
-    )
-    left_out += tuple((name, "no result") for name in block.absent)
     if not entered:
-        return Decision((f"On {block.title} no method finished every seed, so there is nothing to take.",), left_out)
+        return Decision((f"On {block.title} no method finished every seed, so there is nothing to take.",))
     metric, names, judges = block.primary, [row.method for row in entered], config.decide_by or ("dev",)
     others = [] if config.decide_by else [n for n, own in arms.items() if n != "dev" and own.count >= FEWEST_ROWS]
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
@@ -98,24 +94,21 @@ def decide(
     which = "--refit" if block.described.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     exported = pick.method not in without_export
-    left_text = f"Left out: {listed([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
+    failed = [f"{r.method} ({len(r.failed)} of {plural(len(r.runs), 'seed')} failed)" for r in block.rows if r.failed]
+    left_out = [*failed, *(f"{name} (no result)" for name in block.absent)]
     text = (
         *_expected(block, choices, pick, usual, config, share),
         *_weak(block, pick.method, baseline, claims),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config.confidence),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
-        left_text if left_out else "No run failed.",
+        f"Left out: {listed(left_out)}. Fix the cause and run again." if left_out else "No run failed.",
     )
-    return Decision(text, left_out, tuple(choices), pick, baseline, beating, command * exported)
+    return Decision(text, tuple(choices), pick, baseline, beating, command * exported)
 
 
 def _pick(
-    choices: Sequence[Choice],
-    allowed: float,
-    prefer: str | None = None,
-    constant: Collection[str] = (),
-    trained: Collection[str] = (),
+    choices: Sequence[Choice], allowed: float, prefer: str | None, constant: Collection[str], trained: Collection[str]
 ) -> tuple[Choice, Choice]:
     """(the choice to take, what the judging sets alone would take).
 
@@ -146,12 +139,7 @@ def _or_infinite(value: float | None) -> float:
 
 
 def _expected(
-    block: Block,
-    choices: Sequence[Choice],
-    pick: Choice,
-    usual: Choice,
-    config: ReportConfig,
-    share: float = 1.0,
+    block: Block, choices: Sequence[Choice], pick: Choice, usual: Choice, config: ReportConfig, share: float
 ) -> Iterator[str]:
     """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
 
@@ -208,14 +196,10 @@ def _weak(block: Block, pick: str, baseline: str | None, claims: Sequence[Compar
     if "dev" in below:
         yield f"{pick} is {below['dev']}."
     for name in (name for name in row.scores if name != "dev" and (name in below or name in lost)):
-        told = [f"{pick} scores {_mean(block, pick, name)}", *([below[name]] if name in below else [])]
-        beside = f"; {baseline} scores {_mean(block, baseline, name)}" if baseline not in (None, pick) else ""
+        means = {r.method: score(r.scores[name][block.primary].estimate.mean, block.primary) for r in block.rows}
+        told = [f"{pick} scores {means[pick]}", *([below[name]] if name in below else [])]
+        beside = f"; {baseline} scores {means[baseline]}" if baseline and baseline != pick else ""
         yield f"On {name} {', '.join(told)}{beside}."
-
-
-def _mean(block: Block, method: str | None, name: str) -> str:
-    estimate = block.estimate(method or "", name)
-    return score(estimate.mean if estimate else None, block.primary)
 
 
 def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metric: str) -> Iterator[str]:

@@ -69,11 +69,6 @@ class Found:
     #: Numbers that are drawn over the training sizes.
     over_sizes: tuple[str, ...] = ()
 
-    @property
-    def failures(self) -> list[str]:
-        """Those remarks that say why it failed."""
-        return [text for text in self.remarks if ": failed: " in text]
-
 
 @dataclass(frozen=True)
 class EvaluationSection:
@@ -193,16 +188,13 @@ def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
     )
 
 
-def _failed(run: FindingRecord) -> list[str]:
-    return [f"failed: {run.error}"] if run.status != "ok" else []
-
-
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:
     """Return remarks and failures of the evaluation, each text once with the methods that it is about."""
     about: dict[str, list[str]] = {}
     for method, own in runs.items():
-        for text in dict.fromkeys(text for run in own for text in (*run.remarks, *_failed(run))):
-            seeds = [run.seed for run in own if text in (*run.remarks, *_failed(run))]
+        said = {r.seed: r.remarks if r.status == "ok" else [*r.remarks, f"failed: {r.error}"] for r in own}
+        for text in dict.fromkeys(text for texts in said.values() for text in texts):
+            seeds = [seed for seed, texts in said.items() if text in texts]
             who = method if len(seeds) == len(own) else f"{method} (seeds {', '.join(map(str, seeds))})"
             about.setdefault(text, []).append(who)
     return tuple(f"{listed(who) if len(who) > 6 else ', '.join(who)}: {text}" for text, who in about.items())

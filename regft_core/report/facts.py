@@ -29,9 +29,7 @@ CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
 
 def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
     """Rows of the table about data: one per set of a task, and the draws of each size."""
-    by_task: dict[str, list[BlockData]] = {}
-    for block in blocks:
-        by_task.setdefault(block.task, []).append(block)
+    by_task = {task: [b for b in blocks if b.task == task] for task in dict.fromkeys(block.task for block in blocks)}
     return [
         {
             "task": task,
@@ -62,7 +60,8 @@ def _draws(block: BlockData) -> dict[str, Any]:
 
 def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
     """Title and counts of what is drawn as bars: validation and training rows by label, or by range of values."""
-    gold, kind, labels = block.gold.get("dev", np.empty(0)), find(block.described.kind), block.described.labels
+    gold = block.set_rows["dev"].gold if "dev" in block.set_rows else np.empty(0)
+    kind, labels = find(block.described.kind), block.described.labels
     counts = kind.label_counts(gold.tolist(), labels or ())
     if counts is None:  # values
         rows, ends = np.histogram(gold, bins=5)
@@ -86,15 +85,6 @@ def origin(root: Path) -> str:
     commit = git(root, "rev-parse", "--short", "HEAD")
     changed = " with uncommitted changes" * bool(commit and git(root, *CHANGED))
     return f"{date.today():%-d %B %Y}" + (f", commit {commit}{changed}" if commit else "")
-
-
-def distinct(values: Iterable[Any]) -> list[Any]:
-    """The different values, but for empty ones, in order of appearance."""
-    seen: list[Any] = []
-    for value in values:
-        if value and value not in seen:
-            seen.append(value)
-    return seen
 
 
 # --------------------------------------------------------------------------------------------- tuning

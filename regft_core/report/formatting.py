@@ -11,8 +11,6 @@ from regft_core import metrics
 
 NOT_AVAILABLE = "n/a"
 MINUS = "\N{MINUS SIGN}"
-#: Seeds whose ratios of seconds differ by no more than this factor were timed on a quiet machine.
-QUIET = 1.25
 
 
 def factor(metric: str) -> float:
@@ -25,13 +23,9 @@ def sign(metric: str) -> float:
     return 1.0 if metrics.higher_is_better(metric) else -1.0
 
 
-def _missing(value: float | None) -> bool:
-    return value is None or math.isnan(value)
-
-
 def number(value: float | None, digits: int = 1, signed: bool = False) -> str:
     """``value`` with a true minus sign and without a negative zero, or ``n/a``."""
-    if value is None or _missing(value):
+    if value is None or math.isnan(value):
         return NOT_AVAILABLE
     if math.isinf(value):
         return "∞" if value > 0 else MINUS + "∞"
@@ -52,19 +46,14 @@ def as_shown(value: float, metric: str) -> float:
 
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
     """``[low, high]`` or ``n/a``."""
-    if bounds is None or any(map(_missing, bounds)):
+    if bounds is None or any(map(math.isnan, bounds)):
         return NOT_AVAILABLE
     return f"[{score(bounds[0], metric, signed)}, {score(bounds[1], metric, signed)}]"
 
 
-def unit(metric: str) -> str:
-    """Word after a difference."""
-    return metrics.find(metric).unit
-
-
 def points(value: float | None, metric: str, signed: bool = False) -> str:
     """A difference of scores with its unit."""
-    return f"{score(value, metric, signed)} {unit(metric)}"
+    return f"{score(value, metric, signed)} {metrics.find(metric).unit}"
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:
@@ -77,17 +66,12 @@ def point_of(metric: str, scores: Iterable[float]) -> float:
 
 def ratio(value: float | None) -> str:
     """``1.64×`` or ``n/a``."""
-    return NOT_AVAILABLE if value is None or _missing(value) else f"{value:.2f}×"
-
-
-def measured(value: float | None, spread: tuple[float, float] | None) -> str:
-    """A measured ratio; ``~1.2×`` where its seeds disagree on it, because the machine did other work."""
-    return f"{'' if spread is None or spread[1] <= QUIET * spread[0] else '~'}{ratio(value)}"
+    return NOT_AVAILABLE if value is None or math.isnan(value) else f"{value:.2f}×"
 
 
 def seconds(value: float | None) -> str:
     """A duration."""
-    if value is None or _missing(value):
+    if value is None or math.isnan(value):
         return NOT_AVAILABLE
     if value == 0:
         return "none"
@@ -105,7 +89,7 @@ def memory(value: int | None) -> str:
 
 def quantity(value: float | None) -> str:
     """A number of any size, whose unit nobody declared."""
-    if value is None or _missing(value) or math.isinf(value):
+    if value is None or math.isnan(value) or math.isinf(value):
         return number(value)
     if float(value).is_integer() or abs(value) >= 1000:
         return number(value, 0) if abs(value) < 10_000 else f"{MINUS if value < 0 else ''}{abs(value):,.0f}"
@@ -117,7 +101,7 @@ def quantity(value: float | None) -> str:
 def signed_quantity(value: float | None) -> str:
     """``quantity`` of a difference: with its sign."""
     text = quantity(value)
-    return f"+{text}" if value is not None and not _missing(value) and value > 0 else text
+    return f"+{text}" if value is not None and not math.isnan(value) and value > 0 else text
 
 
 def setting(value: Any) -> str:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
+from regft_core.data import lengths
 from regft_core.names import plural
-from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign
+from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, ratio, score, sign
 from regft_core.report.looks import looked_at
 from regft_core.report.values import Block, Comparison, Role, Row
-from regft_core.report.warnings import truncation
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 
+#: Seeds whose ratios of seconds differ by no more than this factor were timed on a quiet machine.
+QUIET = 1.25
 #: How a mark or a text is coloured.
 UP, DOWN = "up", "down"
 
@@ -91,15 +93,11 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
     def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
         return Column(head, small, tuple(map(cell, rows)))
 
-    for name in block.sets:
-        if any(name in row.scores for row in rows):
-            small = block.primary if name == "dev" else "OOD"
-            yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
-    roles: tuple[tuple[Role, str], ...] = (
-        *(("control", "gain"), ("replacement", "vs replaced")),
-        ("reference", f"vs {reference}"),
-    )
-    for role, head in roles:  # gains over the reference alone need no column of their own
+    for name in block.set_rows:
+        small = block.primary if name == "dev" else "OOD"
+        yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
+    heads: dict[Role, str] = {"control": "gain", "replacement": "vs replaced", "reference": f"vs {reference}"}
+    for role, head in heads.items():  # gains over the reference alone need no column of their own
         if any(c.role == role for row in rows for c in row.comparisons):
             yield column(head, "", lambda row, role=role: _against(row.against(role)))  # type: ignore[misc]
     yield column("cost", "passes", lambda row: Cell(ratio(row.cost.declared), row.cost.declared))
@@ -137,9 +135,10 @@ def _against(comparisons: Sequence[Comparison]) -> Cell:
 
 
 def _measured(row: Row) -> Cell:
-    spread = row.cost.spread
-    title = f"{ratio(spread[0])} to {ratio(spread[1])} over the seeds" if spread else ""
-    return Cell(measured(row.cost.measured, spread), row.cost.measured, title=title)
+    """A measured ratio; ``~1.2×`` where its seeds disagree on it, because the machine did other work."""
+    low, high = row.cost.spread or (1.0, 1.0)
+    title = f"{ratio(low)} to {ratio(high)} over the seeds" if row.cost.spread else ""
+    return Cell("~" * (high > QUIET * low) + ratio(row.cost.measured), row.cost.measured, title=title)
 
 
 def alerts(block: Block) -> list[str]:
@@ -148,16 +147,15 @@ def alerts(block: Block) -> list[str]:
     texts = []
     if block.mixed_environments:
         texts.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
-    collapsed = [(row, len(row.collapsed)) for row in block.rows if row.collapsed]
-    if collapsed:
-        shown = [f"{row.method} ({count} of {plural(len(row.runs), 'seed')})" for row, count in collapsed]
+    if collapsed := [row for row in block.rows if row.collapsed]:
+        shown = [f"{row.method} ({len(row.collapsed)} of {plural(len(row.runs), 'seed')})" for row in collapsed]
         texts.append(f"Collapsed ({BELOW}): {listed(shown)}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
     if low := {row.method: text for row in block.rows if (text := row.below(block.primary).get("dev"))}:
         texts.append(
             f"{BELOW_MARK} {BELOW}: {listed([name + text.removeprefix(BELOW) for name, text in low.items()])}."
         )
-    return [*texts, *truncation([block])[block.task], *looked_at([block])]
+    return [*texts, *lengths.warnings(block.task, block.lengths), *looked_at([block])]
 
 
 def legend() -> str:

@@ -30,22 +30,18 @@ class Mean:
 class Place:
     """Where one column of a task is here, with its weight in a number.
 
-    ``otherwise``: what makes it another experiment than the paper's.
+    Attributes:
+        estimate: the score over seeds, in the metric's own unit.
+        otherwise: what makes it another experiment than the paper's.
     """
 
     block: Block
     arm: str
     set: str
     metric: str
+    estimate: Estimate
     weight: float
     otherwise: tuple[str, ...]
-
-    @property
-    def estimate(self) -> Estimate:
-        """The score over seeds, in the metric's own unit."""
-        row = self.block.row(self.arm)
-        assert row is not None
-        return row.scores[self.set][self.metric].estimate
 
     @property
     def scale(self) -> float:
@@ -132,7 +128,7 @@ class Paper:
             return f"no run of {arm} on {task} finished"
         if metric not in row.scores.get(name, {}):
             return f"another metric: {name} of {task} was not evaluated by {metric} here"
-        return Place(block, arm, name, metric, weight, tuple(otherwise))
+        return Place(block, arm, name, metric, row.scores[name][metric].estimate, weight, tuple(otherwise))
 
     def _encoder(self, block: Block, arm: str) -> Encoder:
         manifest = block.cells[arm].finetune

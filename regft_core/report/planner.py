@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from regft_core import metrics
 from regft_core.names import aligned, duration
@@ -19,8 +19,6 @@ from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.report.values import Block, Comparison
 from regft_core.settings.grid import Cell
 from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
-
-HEADS: tuple[str, ...] = ("seeds", "spread", "floor", "detected", "needed", "safe", "add", "time")
 
 
 @dataclass(frozen=True)
@@ -33,10 +31,10 @@ class Need:
     looks: int
     confidence: float
     #: None without two seeds that both methods finished.
-    plan: SeedPlan | None = None
+    plan: SeedPlan | None
     #: Runs of both methods to add for the safe number of seeds, and their seconds; None where unknown.
-    runs: int | None = None
-    seconds: float | None = None
+    runs: int | None
+    seconds: float | None
 
 
 def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: float) -> list[Need]:
@@ -59,30 +57,30 @@ def _of_block(
     rows, earlier = {row.method: row for row in block.rows}, Counter[str]()
     compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
     for c in compared:
-        runs = digests(rows[c.method].finished, rows[c.other].finished)
-        earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, runs)))
+        pairs = digests(rows[c.method].finished, rows[c.other].finished)
+        earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, pairs)))
     for c in compared:
         # The planned first look has the whole error; a later one its share.
         parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
-        need = Need(block.name, c, earlier[c.role], 1 - (1 - inputs.config.confidence) / parts)
+        confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
         if c.estimate.n > 1:
             point = point_of(c.metric, [rows[c.other].scores["dev"][c.metric].estimate.mean])
-            wanted, error = difference / metrics.find(c.metric).factor, 1 - need.confidence
+            wanted, error = difference / metrics.find(c.metric).factor, 1 - confidence
             plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
-            need = replace(need, plan=plan)
-            if plan.safe is not None:
-                added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
-                each = [(count, seconds(cells[name])) for name, count in added.items()]
-                total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
-                need = replace(need, runs=sum(added.values()), seconds=total)
-        yield need
+        if plan is not None and plan.safe is not None:
+            added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
+            each = [(count, seconds(cells[name])) for name, count in added.items()]
+            runs = sum(added.values())
+            total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
+        yield Need(block.name, c, earlier[c.role], confidence, plan, runs, total)
 
 
 def table(needs: Sequence[Need], difference: float) -> str:
     """The needs as text; ``-`` stands for what cannot be known yet."""
     if not needs:
         return "no pair of methods to compare: list the reference and a method"
-    pairs, rows, lines = list[str](), [HEADS], list[str]()
+    pairs, lines = list[str](), list[str]()
+    rows: list[tuple[str, ...]] = [("seeds", "spread", "floor", "detected", "needed", "safe", "add", "time")]
     for need in needs:
         if need.plan is not None:
             c, scale = need.comparison, metrics.find(need.comparison.metric).factor

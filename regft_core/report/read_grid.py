@@ -6,24 +6,28 @@ directory listing. Every missing or contradictory file is an error that names th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from regft_core.evaluate.evaluated import positive_of
 from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
-from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
+from regft_core.runs.work import CurvePoint, Logged, Work, wrong
 from regft_core.schema.method import Method
-from regft_core.schema.params import ReportConfig, SmallScale
+from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
-from regft_core.settings.papers.encoders import read_contamination, sentences
 from regft_core.settings.project import LeftOut
 
 Array = npt.NDArray[Any]
+#: Set -> seed -> identifiers of the rows that its run was evaluated on, and their labels; seed 0 stands for all seeds
+#: where they share their rows.
+RowsOfRuns = dict[str, dict[int, tuple[list[str], Array]]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Inputs:
         training: task -> the shared training protocol there, for the list of what methods override.
         looks: the file that remembers looks at earlier seeds; without it every look is the first.
         failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
-        small_scale: marks page, terminal and ``results.json`` as not the paper's experiment.
+        mark: marks page, terminal and ``results.json`` as not the paper's experiment.
         left_out: declared out-of-distribution sets that are not evaluated on (``Project.left_out``).
     """
 
@@ -46,7 +50,7 @@ class Inputs:
     training: Mapping[str, TrainingConfig] = field(default_factory=dict)
     looks: Path | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
-    small_scale: SmallScale | None = None
+    mark: str = ""
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
 
 
@@ -60,16 +64,10 @@ class CellData:
     predictions: Mapping[int, Mapping[str, Array]]
     finetune: Manifest
     search: SearchManifest | None
-    #: None when the stage left no file.
-    curves: tuple[CurvePoint, ...] | None
+    curves: tuple[CurvePoint, ...]
     diagnostics: tuple[Logged, ...]
     #: Evaluation beyond the scores -> its file.
     evaluations: Mapping[str, Finding]
-
-    @property
-    def keys(self) -> dict[int, str]:
-        """Seed -> key of its run."""
-        return {run.seed: run.key for run in self.runs}
 
     @property
     def finished(self) -> dict[int, str]:
@@ -93,6 +91,18 @@ class CellData:
 
 
 @dataclass(frozen=True)
+class SetRows:
+    """The rows of one set, over all runs."""
+
+    #: [n] labels
+    gold: Array
+    #: seed -> its rows of ``gold``; None where all seeds were evaluated on all
+    judged: Mapping[int, Array] | None
+    #: [n] index of each row's group; None without groups
+    groups: Array | None
+
+
+@dataclass(frozen=True)
 class BlockData:
     """All methods on one task at one size."""
 
@@ -103,17 +113,11 @@ class BlockData:
     subsample: Subsample
     #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
     lengths: Mapping[str, Any]
-    #: set -> [n] gold labels, shared by all runs
-    gold: Mapping[str, Array]
-    #: set whose seeds are evaluated on rows of their own (folds) -> seed -> rows of ``gold``
-    judged: Mapping[str, Mapping[int, Array]]
-    #: set with groups -> [n] index of each row's group
-    groups: Mapping[str, Array]
+    #: Of all sets, the validation set first; empty where no run finished.
+    set_rows: Mapping[str, SetRows]
     #: set -> index of the class that F1 counts (None without labels)
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
-    #: What weakens the block because an encoder was trained on it or on one of its sets, in sentences
-    contaminated: tuple[str, ...]
     #: Methods of the grid that have no result here.
     absent: tuple[str, ...]
 
@@ -158,10 +162,9 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
     if undrawn := [seed for seed in inputs.seeds if str(seed) not in subsample.seeds]:
         what = f"no training rows were drawn for seeds {undrawn} of the grid"
         raise wrong(work.subsample_file(task, size), what, "subsample", "rows-missing")
-    rows = {name: JudgedRows(name == "dev" and described.folded) for name in described.sets}
+    rows: RowsOfRuns = {name: {} for name in ["dev", *described.sets]}
     read = {cell.method: _cell(inputs, work, cell, described, rows) for cell in cells}
-    group_of, seen = work.groups(task), {name: own for name, own in rows.items() if len(own.gold)}
-    groups = {name: own.groups(group_of.get(name, {})) for name, own in seen.items()}
+    group_of = work.groups(task)
     failed = [cell.split("/") for cell in inputs.failed]
     return BlockData(
         task,
@@ -169,23 +172,26 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
         described,
         subsample.model_copy(update={"seeds": {str(seed): subsample.seeds[str(seed)] for seed in inputs.seeds}}),
         lengths,
-        gold={name: own.gold for name, own in seen.items()},
-        judged={name: judged for name, own in seen.items() if (judged := own.judged) is not None},
-        groups={name: indices for name, indices in groups.items() if indices is not None},
+        set_rows={
+            name: _set_rows(of_runs, name == "dev" and described.folded, group_of.get(name))
+            for name, of_runs in rows.items()
+            if of_runs
+        },
         positive={name: positive_of(described, name) for name in described.sets},
         cells=read,
-        contaminated=tuple(_contaminated(inputs.root, task, described, read.values())),
         absent=tuple(method for method, *place in failed if place == [task, size]),
     )
 
 
-def _contaminated(root: Path, task: str, described: PreparedTask, cells: Any) -> Iterator[str]:
-    sets, table = [name for name in described.sets if name != "dev"], read_contamination(root)
-    for encoder in dict.fromkeys(cell.finetune.model["name"] for cell in cells if cell.finetune.reads_encoder):
-        yield from sentences(encoder, task, table.of(encoder, [task, *sets]), sets)
+def _set_rows(runs: Mapping[int, tuple[list[str], Array]], folded: bool, group_of: Mapping[str, str] | None) -> SetRows:
+    labels = {row: label for ids, gold in runs.values() for row, label in zip(ids, gold, strict=True)}
+    place = {row: number for number, row in enumerate(labels)}
+    judged = {seed: np.array([place[row] for row in ids], dtype=np.int64) for seed, (ids, _) in runs.items()}
+    groups = pd.factorize(np.array([group_of[row] for row in labels]))[0] if group_of else None
+    return SetRows(np.array(list(labels.values())), judged if folded else None, groups)
 
 
-def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows: Mapping[str, JudgedRows]) -> CellData:
+def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows: RowsOfRuns) -> CellData:
     seeds, finetune = inputs.seeds, work.finetune(cell)
     search = work.search(cell) if inputs.methods[cell.method].earlier else None
     records = {run.seed: run for run in work.evaluation(cell).runs}
@@ -198,11 +204,12 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
     for record in (records[seed] for seed in seeds if records[seed].ok):
         for name in described.sets:
             predicted = work.predictions(cell, record.seed, name, described.kind)
-            if not rows[name].fits(record.seed, predicted):
+            place = record.seed if name == "dev" and described.folded else 0
+            ids, gold = rows[name].setdefault(place, (predicted.ids, predicted.gold))
+            if ids != predicted.ids or not np.array_equal(gold, predicted.gold):
                 what = f"its rows or gold labels differ from those of other runs on {name}, so runs cannot be paired"
                 raise wrong(work.predictions_file(cell, record.seed, name), what, "evaluate", "rows-differ")
             predictions.setdefault(record.seed, {})[name] = predicted.predicted
-    curves = work.curves(cell, seeds)
     findings = {}
     for name, finding in work.findings(cell).items():
         runs = {run.seed: run for run in finding.runs}
@@ -213,7 +220,7 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
         predictions,
         finetune.model_copy(update={"runs": [trained[seed] for seed in seeds]}),
         search,
-        None if curves is None else tuple(curves),
+        tuple(work.curves(cell, seeds)),
         tuple(work.logged(cell, seeds)),
         findings,
     )

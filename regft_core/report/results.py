@@ -13,12 +13,12 @@ import pandas as pd
 from regft_core.report.formatting import as_shown, factor
 from regft_core.report.read_grid import Inputs
 from regft_core.report.terminal import show
-from regft_core.report.values import ROLES, Block, Comparison, Report, Role, Row
+from regft_core.report.values import ROLES, Block, Comparison, Report, Row
 from regft_core.runs.records import MARK
 from regft_core.runs.work import CurvePoint
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
-from regft_core.statistics.verdict import Verdict, Word, overall
+from regft_core.statistics.verdict import Verdict, overall
 
 #: Characters of a line in a notebook.
 WIDTH = 120
@@ -61,8 +61,8 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
         }
     if inputs.failed:
         numbers["failed"] = dict(inputs.failed)
-    if inputs.small_scale is not None:
-        numbers[MARK] = inputs.small_scale.mark
+    if inputs.mark:
+        numbers[MARK] = inputs.mark
     if report.published:
         numbers["published"] = {
             table.name: {
@@ -111,18 +111,13 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
             "expected_out_of_distribution": choice.elsewhere and choice.elsewhere.expected,
             "taken": choice is block.decision.pick and leads,
         } | ({} if leads else {"same_as": choice.method})
-    for role, word in words(row).items():
-        numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.plays(role))
-        numbers[f"verdict_{role}"] = word
+    for role in ROLES:
+        if (word := overall(c.verdict.word for c in row.against(role))) is not None:
+            numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.plays(role))
+            numbers[f"verdict_{role}"] = word
     if row.opposed:
         numbers["versus_opponent"] = _comparisons(row.opposed)
     return numbers
-
-
-def words(row: Row) -> dict[Role, Word]:
-    """Role -> the verdict on the row on the validation set; roles without a comparison are absent."""
-    verdicts = {role: overall(c.verdict.word for c in row.against(role)) for role in ROLES}
-    return {role: word for role, word in verdicts.items() if word is not None}
 
 
 def _comparisons(compared: Iterable[Comparison]) -> dict[str, Any]:
@@ -220,9 +215,7 @@ def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
         if isinstance(value, int | float)
     ]
     runs = [(*place, run.seed, run.status, run.collapsed, run.key) for place, cell in cells for run in cell.runs]
-    curves = [
-        thinned(cell.curves or ()).assign(task=task, size=size, method=method) for (task, size, method), cell in cells
-    ]
+    curves = [thinned(cell.curves).assign(task=task, size=size, method=method) for (task, size, method), cell in cells]
     place = ["task", "size", "method"]
     return {
         "scores": pd.DataFrame(scores, columns=[*place, "set", "metric", "seed", "value"]),

@@ -28,7 +28,7 @@ from regft_core.statistics.verdict import judge
 TOLERANCE = 1e-6
 
 
-def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, mixed: Sequence[str] = ()) -> Block:
+def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixed: Sequence[str]) -> Block:
     """Compute one block of ``blocks``.
 
     Args:
@@ -39,11 +39,9 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
         DataError: predictions do not give the recorded metrics.
     """
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
-    # A set without any finished run has no gold labels here, and no scores.
     arms = {
-        name: {metric: arms_of(data, name, metric, config, inputs.seeds) for metric in data.described.metrics}
-        for name in data.sets
-        if name in data.gold
+        name: {m: arms_of(data, name, m, config, inputs.seeds, data.cells) for m in data.described.metrics}
+        for name in data.set_rows
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
     names = ordered(list(data.cells), methods, reference)
@@ -55,6 +53,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     rows: list[Row] = []
     for name in names:
         cell = data.cells[name]
+        keys = [run.key for run in cell.runs]
         row = Row(
             **vars(cell),
             control_for=", ".join(controlled_methods(name, methods, names)) or None if name != reference else None,
@@ -65,7 +64,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
             cost=cost_of(cell, plain),
             overrides=overrides(cell.finetune.training, shared.model_dump(mode="json")) if shared else {},
             comparisons=tuple(c for c in comparisons if c.method == name),
-            same_runs_as=next((above.method for above in rows if cell.keys and above.keys == cell.keys), None),
+            same_runs_as=next((above.method for above in rows if [run.key for run in above.runs] == keys), None),
             still="dev" in judging and judging["dev"].still(name),
         )
         rows.append(row)
@@ -86,27 +85,20 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
 
 
 def arms_of(
-    data: BlockData,
-    set_name: str,
-    metric: str,
-    config: ReportConfig,
-    seeds: Sequence[int],
-    names: Sequence[str] | None = None,
+    data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int], names: Iterable[str]
 ) -> Arms:
-    """The block's methods (those of ``names``; None: all) on one set, resampled."""
+    """Some of the block's methods on one set, resampled."""
+    rows = data.set_rows[set_name]
     return Arms(
-        {
-            name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()}
-            for name in (data.cells if names is None else names)
-        },
-        data.gold[set_name],
+        {name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()} for name in names},
+        rows.gold,
         metric,
         samples=config.bootstrap_samples,
         confidence=config.confidence,
         positive_label_index=data.positive[set_name],
         expected_seeds=seeds,
-        judged=data.judged.get(set_name),
-        groups=data.groups.get(set_name),
+        judged=rows.judged,
+        groups=rows.groups,
     )
 
 
@@ -216,7 +208,7 @@ def compared(
                     metric=metric,
                     estimate=estimate,
                     verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
-                    n_examples=len(data.gold[name]),
+                    n_examples=own.count,
                     compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
                     sample=sample,

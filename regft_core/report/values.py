@@ -174,8 +174,6 @@ class Decision:
     """Which method to take in one block, and what the choice rests on."""
 
     sentences: tuple[str, ...]
-    #: (method, why it did not enter)
-    left_out: tuple[tuple[str, str], ...] = ()
     #: Methods that finished every seed, by expected score; and the one to take, None when there is none.
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None
@@ -258,7 +256,5 @@ def smaller(blocks: Sequence[Block]) -> list[str]:
 
 def by_size(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     """Task -> its blocks, the smallest training set first."""
-    tasks: dict[str, list[Block]] = {block.task: [] for block in blocks}
-    for block in sorted(blocks, key=lambda block: block.subsample.n):
-        tasks[block.task].append(block)
-    return tasks
+    rising = sorted(blocks, key=lambda block: block.subsample.n)
+    return {task: [b for b in rising if b.task == task] for task in dict.fromkeys(block.task for block in blocks)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from regft_core.data import lengths
 from regft_core.data.checks import leak_warning
@@ -18,6 +19,7 @@ from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.scores import controlled_methods
 from regft_core.report.values import Block
 from regft_core.runs.environment import describe_environment
+from regft_core.settings.papers.encoders import read_contamination
 
 #: Fewer show little (``benchmarks/statistics.md``).
 FEW_SEEDS = 6
@@ -31,12 +33,13 @@ def all_warnings(
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
         # What the model never saw comes before everything else.
-        *(text for texts in truncation(blocks).values() for text in texts),
+        *(text for block in blocks for text in lengths.warnings(block.task, block.lengths)),
         *(
             f"Evaluation {section.name} on {found.block.name}: {text}"
             for section in sections
             for found in section.found
-            for text in found.failures
+            for text in found.remarks
+            if ": failed: " in text
         ),
         *_tuning(tuned),
         *looked_at(blocks),
@@ -48,7 +51,7 @@ def all_warnings(
             for block in blocks
             if (lines := block.mixed_environments)
         ),
-        *(text for block in blocks for text in (*_data(block), *_runs(block))),
+        *(text for block in blocks for text in (*_data(block, inputs.root), *_runs(block))),
     ]
     return tuple(dict.fromkeys(texts))
 
@@ -61,11 +64,6 @@ def left_out(inputs: Inputs) -> tuple[str, ...]:
         for task, sets in inputs.left_out.items()
         for reason in dict.fromkeys(of.why for of in sets.values())
     )
-
-
-def truncation(blocks: Sequence[BlockData]) -> dict[str, list[str]]:
-    """Task -> sets that lost more than a tenth of their rows' ends, with the value to set."""
-    return {block.task: lengths.warnings(block.task, block.lengths) for block in blocks}
 
 
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:
@@ -109,8 +107,11 @@ def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
         yield f"Cells were trained with different {listed(mixed)}."
 
 
-def _data(block: BlockData) -> Iterator[str]:
-    yield from (f"{text}." for text in block.contaminated)
+def _data(block: BlockData, root: Path) -> Iterator[str]:
+    seen, others = read_contamination(root), [name for name in block.described.sets if name != "dev"]
+    trained = [cell.finetune for cell in block.cells.values() if cell.finetune.reads_encoder]
+    for encoder in dict.fromkeys(manifest.model["name"] for manifest in trained):
+        yield from (f"{text}." for text in seen.sentences(encoder, block.task, others))
     for name, count in block.described.duplicates.items():
         if count and name == "train_within":
             repeat = "repeats" if count == 1 else "repeat"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,11 +26,6 @@ from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.runs.records import Evaluation, Finding, Manifest, PreparedTask, Record, SearchManifest, Subsample
 from regft_core.settings.grid import Cell
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
 
 R = TypeVar("R", bound=Record)
 P = TypeVar("P")
@@ -70,48 +65,6 @@ class Predictions:
     gold: Any
     predicted: Any
     scored: list[list[float]]
-
-
-class JudgedRows:
-    """The rows of one set on which runs were evaluated, added run by run.
-
-    Args:
-        folded: each seed has rows of its own; else all have the same.
-    """
-
-    def __init__(self, folded: bool) -> None:
-        self._folded = folded
-        self._rows: dict[int, tuple[list[str], Any]] = {}
-
-    def fits(self, seed: int, predictions: Predictions) -> bool:
-        """Add the rows of a run; False where they, or their labels, contradict those of an earlier one."""
-        ids, gold = self._rows.setdefault(seed if self._folded else 0, (predictions.ids, np.asarray(predictions.gold)))
-        return ids == predictions.ids and bool(np.array_equal(gold, predictions.gold))
-
-    @property
-    def _labels(self) -> dict[str, Any]:
-        """Row -> its label, of all seeds."""
-        return {row: label for ids, gold in self._rows.values() for row, label in zip(ids, gold, strict=True)}
-
-    @property
-    def gold(self) -> Array:
-        """[n] labels."""
-        return np.array(list(self._labels.values()))
-
-    @property
-    def judged(self) -> dict[int, npt.NDArray[np.int64]] | None:
-        """Seed -> rows of ``gold``; None where all seeds were evaluated on all."""
-        if not self._folded:
-            return None
-        place = {row: number for number, row in enumerate(self._labels)}
-        return {seed: np.array([place[row] for row in ids], dtype=np.int64) for seed, (ids, _) in self._rows.items()}
-
-    def groups(self, group_of: Mapping[str, str]) -> npt.NDArray[np.int64] | None:
-        """[n] index of each row's group; None without groups."""
-        if not group_of:
-            return None
-        names = {group: number for number, group in enumerate(dict.fromkeys(group_of[row] for row in self._labels))}
-        return np.array([names[group_of[row]] for row in self._labels], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -171,8 +124,8 @@ class Work:
             raise wrong(path, what, "evaluate") from error
         return Predictions(ids, gold, predicted, scored)
 
-    def curves(self, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint] | None:
-        """Loss, learning rate and gradient norm of every step of these seeds; None where there is no file."""
+    def curves(self, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint]:
+        """Loss, learning rate and gradient norm of every step of these seeds; none where there is no file."""
 
         def point(seed: str, phase: str, step: str, _: str, *values: str) -> CurvePoint:
             loss, rate, norm = (float(value) if value else None for value in values)
@@ -186,16 +139,12 @@ class Work:
         def number(seed: str, phase: str, step: str, name: str, value: str) -> Logged:
             return Logged(int(seed), phase, int(float(step)), name, float(value))
 
-        return self._steps(LOGGED, cell, seeds, number) or []
+        return self._steps(LOGGED, cell, seeds, number)
 
-    def _steps(self, name: str, cell: Cell, seeds: Iterable[int], read: Callable[..., P]) -> list[P] | None:
+    def _steps(self, name: str, cell: Cell, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
         """Read the CSV files of search and finetune with a row for each step, in the order of ``seeds``."""
-        steps: list[P] | None = None
-        for stage in ("search", "finetune"):
-            path = self.folder(stage, cell) / name
-            if path.is_file():
-                steps = (steps or []) + _rows_of_steps(path, stage, seeds, read)
-        return steps
+        files = [(self.folder(stage, cell) / name, stage) for stage in ("search", "finetune")]
+        return [step for path, stage in files if path.is_file() for step in _rows_of_steps(path, stage, seeds, read)]
 
     def task_file(self, task: str) -> Path:
         """The prepared task."""

@@ -32,7 +32,7 @@ from regft_core.settings.checks.task_errors import check_folds
 from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.layers import on_task, shared_sections
-from regft_core.settings.papers.encoders import read_contamination, sentences
+from regft_core.settings.papers.encoders import read_contamination
 from regft_core.settings.project import Project
 from regft_core.settings.read_tasks import Reader
 from regft_core.settings.small import in_small
@@ -140,7 +140,7 @@ def load_project(
                     at = ("phases", phase.name, "model", "name")
                     encoders.setdefault(phase.model["name"], reader.documents[method_file(name)].place(at))
         for encoder, where in encoders.items():
-            for text in sentences(encoder, task, seen.of(encoder, [task, *sets]), sets):
+            for text in seen.sentences(encoder, task, sets):
                 reader.warnings.append(f"{where}: {text}")
     controls = controls_of(builder, methods)
     reader.warnings += warnings_of(builder, methods, controls)

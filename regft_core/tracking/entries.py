@@ -79,7 +79,7 @@ class Entry:
         return {**self.files, **tensor_artifacts(self.tensors)}
 
 
-def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path | None = None) -> list[Entry]:
+def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path) -> list[Entry]:
     """The entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
 
     Args:
@@ -93,17 +93,17 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
     return [entry for entry in entries if entry.nested]
 
 
-def read_report(root: Path) -> Entry | None:
-    """The report under ``reports/``; None before it was written."""
+def read_report(root: Path) -> list[Entry]:
+    """The report under ``reports/``; empty before it was written."""
     folder = root / "reports"
     page = folder / "report.html"
     if not page.is_file():
-        return None
+        return []
     paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     files = {path.as_posix(): folder / path for path in paths if not any(part.startswith(".") for part in path.parts)}
     digest = sha256_text("\n".join(f"{name} {sha256_file(path)}" for name, path in files.items()))
     time = int(page.stat().st_mtime * 1000)
-    return Entry("report", f"report/{digest}", "report", time, time, files=files)
+    return [Entry("report", f"report/{digest}", "report", time, time, files=files)]
 
 
 def _digest(*content: Any) -> str:
@@ -113,7 +113,7 @@ def _digest(*content: Any) -> str:
 class _CellFiles:
     """The records of one cell, by seed; evaluations and findings may be of an earlier run, and are left out then."""
 
-    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path | None, mark: str) -> None:
+    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path, mark: str) -> None:
         self.work, self.cell, self.store, self.folder = work, cell, store, f"{cell.task}-{cell.size}"
         self.manifest = work.finetune(cell)
         recorded = {run.seed: run for run in self.manifest.runs}
@@ -182,10 +182,8 @@ class _CellFiles:
             "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
             **({"collapsed": evaluation.collapsed} if evaluation and evaluation.collapsed else {}),
         }
-        params, records = (
-            {**self.params, "seed": str(seed)},
-            {"search": searched, "finetune": run, "evaluation": evaluation},
-        )
+        params = {**self.params, "seed": str(seed)}
+        records = {"search": searched, "finetune": run, "evaluation": evaluation}
         tuned = run.tuned is not None  # whose trials may be chosen over all seeds
         files: dict[str, str | Path | pd.DataFrame] = {
             name: config if tuned else of_seed(config, seed) for name, config in self.config.items()
@@ -222,25 +220,21 @@ class _CellFiles:
             files,
             list(datasets(self.work, self.cell, evaluation.sets if evaluation else (), seed)),
             # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.
-            self._tensors(run.key, "kept") if run.steps else (),
+            [self._stored(run.key, "kept.safetensors")] if run.steps else (),
         )
         phases = list(self._phases(entry, place, run))
         return replace(entry, nested=phases if len(phases) > 1 else ())
 
-    def _stored(self, key: str, name: str) -> Path | None:
-        """A file of a stored run, which may not be there; None without a store."""
-        return self.store / "runs" / key[:2] / key / name if self.store and key else None
-
-    def _tensors(self, key: str, name: str) -> list[Path]:
-        path = self._stored(key, f"{name}.safetensors")
-        return [] if path is None else [path]
+    def _stored(self, key: str, name: str) -> Path:
+        """A file of a stored run, which may not be there."""
+        return self.store / "runs" / key[:2] / key / name
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:
         """One entry for each phase that was trained, and for each member of a repeated one, in their order."""
 
         def read(key: str, name: str) -> dict[str, Any]:
             path = self._stored(key, name)
-            return read_json(path, dict) if path is not None and path.is_file() else {}
+            return read_json(path, dict) if path.is_file() else {}
 
         curves, keys = self.curves[record.seed], dict[str, str]()
         for phase, key in record.keys.items():
@@ -268,5 +262,5 @@ class _CellFiles:
                 {name: float(result[name]) for name in ("steps", "seconds") if result.get(name) is not None},
                 curves.get(label, ()),
                 {"soup.json": soup_table(result["soup"])} if "soup" in result else {},
-                tensors=self._tensors(key, "state"),
+                tensors=[self._stored(key, "state.safetensors")],
             )

@@ -55,7 +55,7 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
         if value is not None:
             curves[seed].setdefault(phase, []).append(Point(CURVES + name, value, step))
 
-    for point in work.curves(cell, curves) or ():
+    for point in work.curves(cell, curves):
         for name in ("loss", "learning_rate", "gradient_norm"):
             add(point.seed, point.phase, name, point.step, getattr(point, name))
     for logged in work.logged(cell, curves):

@@ -15,7 +15,7 @@ from regft_core.settings.yaml_paths import METHODS, TASKS
 from regft_core.settings.yaml_paths import names as files_of
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = {name: read_published(ROOT, name).config for name in published_names(ROOT)}
+TABLES = {name: read_published(ROOT, name) for name in published_names(ROOT)}
 #: Table and encoder -> rows, columns with numbers, means, deviations, means in copied rows, gains; counted in the
 #: texts of the papers. Empty cells make fewer means than rows times columns.
 COUNTED = {

@@ -23,7 +23,7 @@ def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
     params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
     table = re.match(r"[a-z_]+_table\d+", name)
     assert params["report"]["published"] == table.group()
-    config = read_published(REPOSITORY, table.group()).config
+    config = read_published(REPOSITORY, table.group())
     if config.seeds is not None and name != "weight_mixup_table5":
         assert len(params["grid"]["seeds"]) == config.seeds
     model = params["model"]["name"].rsplit("/", 1)[-1]

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from regft_core.tracking.sync import sync_project
+from regft_core.tracking import sync_project
 from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, git, ran, stored
 from tests.promises.kit import change, edit
 

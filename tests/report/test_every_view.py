@@ -47,7 +47,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_tags_of_mlflow(seen: Any) -> None:
-    records = {one.params["method"]: one.tags for one in read_grid(seen.root, cells(seen.project), SEEDS)}
+    entries = read_grid(seen.root, cells(seen.project), SEEDS, seen.root / ".regft")
+    records = {one.params["method"]: one.tags for one in entries}
     for (method, other), word in WORDS.items():
         assert records[method][f"verdict_{ROLE[other]}"] == word
     for method in ARMS:

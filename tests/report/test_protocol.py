@@ -56,10 +56,10 @@ def test_a_mean_over_tasks_and_sets(grid: Any) -> None:
 def test_parts_of_one_run_stay_paired(grid: Any) -> None:
     """Averaging a set with itself changes nothing: its replicates must not be taken for independent ones."""
     blocks = grid.report.blocks
-    (alone,) = average_columns(blocks, {"x": ["mnli"]}, "vanilla")
-    (twice,) = average_columns(blocks, {"x": ["mnli", "mnli"]}, "vanilla")
+    (alone,) = average_columns(blocks, {"x": ["mnli"]})
+    (twice,) = average_columns(blocks, {"x": ["mnli", "mnli"]})
     assert alone.lines[1].value == twice.lines[1].value
-    (both,) = average_columns(blocks, {"x": ["mnli", "rte"]}, "vanilla")
+    (both,) = average_columns(blocks, {"x": ["mnli", "rte"]})
     width = both.lines[1].value.high - both.lines[1].value.low
     assert width < alone.lines[1].value.high - alone.lines[1].value.low  # tasks are independent
 

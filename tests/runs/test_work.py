@@ -70,7 +70,7 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert [run.plain() for run in manifest.runs] == [TRAINED, FAILED]
     assert manifest.runs[0].keys == {"search": "s", "finetune": "k"}
     assert manifest.model["name"] == "minilm"
-    points = work.curves(CELL, [2, 1]) or []
+    points = work.curves(CELL, [2, 1])
     assert [(point.step, point.loss, point.learning_rate) for point in points] == [(1, 0.7, 1e-4), (2, None, 0.0)]
     assert work.logged(CELL, [1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
     (run,) = work.evaluation(CELL).runs
@@ -112,4 +112,4 @@ def test_a_row_that_is_no_step_is_refused(work: Work, row: str) -> None:
         work.curves(CELL, [1])
     assert work.curves(CELL, [0]) == []  # of another seed
     path.unlink()
-    assert work.curves(CELL, [0]) is None
+    assert work.curves(CELL, [0]) == []

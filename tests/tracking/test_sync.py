@@ -14,12 +14,11 @@ from mlflow import MlflowClient
 
 from regft_core.errors import DataError, StoreError
 from regft_core.runs.records import MARK
-from regft_core.tracking.sync import register, sync
-from regft_core.tracking.trackers.mlflow import Tracker
+from regft_core.tracking.trackers.mlflow import Tracker, register
 from tests.errors import raises_code
 from tests.report.synthetic import TRAINING
 from tests.tracking.logged import client, current, files_of, history, search, snapshot
-from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree
+from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree, sync
 
 SEEDS = [0, 1]
 
@@ -117,7 +116,7 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
         tree.key(SEARCHED, 0, phase="search"), {"status": "ok", "seconds": 30.0, "steps": 8}, members=("a", "b")
     )
     tree.stored("b", {"status": "failed", "error": "loss became NaN", "soup": {"scores": [0.5, 0.7], "chosen": [1]}})
-    sync(tree.root, [SEARCHED], [0], tree.root / ".regft")
+    sync(tree.root, [SEARCHED], [0])
     runs = current(tree.root)
     seed, name = runs["seed 0 of weight_mixup rte-300"], "of seed 0 of weight_mixup rte-300"
     phases = {run.data.params["phase"]: run for run in runs.values() if run.data.tags["regft.kind"] == "phase"}
@@ -138,7 +137,7 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
     assert (files_of(phases["search"]) / "tensors" / "state.png").read_bytes().startswith(b"\x89PNG")
     soup = json.loads((files_of(phases["search-1"]) / "soup.json").read_text())
     assert soup == {"columns": ["member", "score", "added"], "data": [[0, 0.5, 0], [1, 0.7, 1]]}
-    assert sync(tree.root, [SEARCHED], [0], tree.root / ".regft").startswith("MLflow: 0 runs logged, 6 as before")
+    assert sync(tree.root, [SEARCHED], [0]).startswith("MLflow: 0 runs logged, 6 as before")
 
 
 def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,10 @@ import pytest
 
 from regft_core.errors import ConfigError, RegftError
 from regft_core.runs.opened_project import open_project
-from regft_core.tracking.sync import sync
 from tests.errors import raises_code
 from tests.promises.kit import change
 from tests.small_project import build
-from tests.tracking.tree import HYPE, Tree
+from tests.tracking.tree import HYPE, Tree, sync
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "trackers"
 

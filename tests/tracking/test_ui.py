@@ -43,7 +43,7 @@ def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> No
     interval = {"mean": score / 100, "low": 0.6, "high": 0.7, "n": 1}
     bounds = {"dev": {"accuracy": interval}, "verdict_reference": "better"}
     tree.report("first", {"rte-300": {"hype_n": bounds}})
-    state = view_state(read_grid(tree.root, [HYPE], [0]))
+    state = view_state(read_grid(tree.root, [HYPE], [0], tree.root / ".regft"))
     scores = [f"metrics.`{name}`" for name in ("score", "score_low", "score_high")]
     others = ["metrics.`hans.accuracy`", "metrics.`cost`", "metrics.`seeds`"]
     assert state["selectedColumns"] == [*scores, "tags.`verdict_reference`", *others, "tags.`status`"]

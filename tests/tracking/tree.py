@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable, Sequence
 from csv import DictReader
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,19 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from regft_core.settings.grid import Cell
+from regft_core.tracking import MLFLOW
+from regft_core.tracking import sync as sync_with_store
 from tests.report.synthetic import Arm, Task, build, key_of
 
 VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)
 SEARCHED = Cell("weight_mixup", "rte", 300)
 ARM = Arm(seconds=30.0, declared=1.5, logs=("hype.noise",), members=2, variant="paper")
 TASK = Task(metrics=("accuracy",), n=20, ood=("hans",))
+
+
+def sync(root: Path, cells: Iterable[Cell], seeds: Sequence[int], trackers: Sequence[str] = MLFLOW) -> str:
+    """Log the runs of some cells of a tree."""
+    return sync_with_store(root, cells, seeds, root / ".regft", trackers)
 
 
 @dataclass

@@ -15,15 +15,7 @@ from matplotlib.figure import Figure
 
 #: Placeholder -> CSS variable. Meaning is never in the colour alone: markers differ as well.
 INK, MUTED, GRID, ACCENT, BETTER, WORSE, PAPER = (f"#0{i}0{i}0{i}" for i in range(1, 8))
-VARIABLES = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    GRID: "var(--line)",
-    ACCENT: "var(--accent)",
-    BETTER: "var(--up)",
-    WORSE: "var(--down)",
-    PAPER: "var(--paper)",
-}
+VARIABLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BETTER: "up", WORSE: "down", PAPER: "paper"}
 #: What the variables are on the light page, and in files that stand alone.
 LIGHT = {
     **{"paper": "#ffffff", "ink": "#1c2024", "muted": "#626b74", "line": "#e1e4e8"},
@@ -72,7 +64,7 @@ def element(figure: Figure, name: str, label: str) -> str:
     text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     for colour, variable in VARIABLES.items():
-        text = text.replace(colour, variable)
+        text = text.replace(colour, f"var(--{variable})")
     text = re.sub(r">\s+<", "><", text)
     # A hundredth of a point is invisible; the default six decimals are half of the file.
     text = re.sub(r'\b(d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)

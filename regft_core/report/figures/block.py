@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from regft_core import metrics
 from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
-from regft_core.report.formatting import factor, unit
+from regft_core.report.formatting import factor
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
 from regft_core.report.values import Block, Comparison
@@ -44,7 +45,7 @@ def figures(block: Block) -> dict[str, str]:
 
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
-    sets = {f"{name} (n = {n})": name for name, n in block.sets.items() if name in block.rows[0].scores}
+    sets = {f"{name} (n = {block.sets[name]})": name for name in block.set_rows}
     shown = {title: _dots(block, name) for title, name in sets.items()}
     ends = {title: _ends(block, name) for title, name in sets.items()}
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
@@ -90,20 +91,16 @@ def _scaled(intervals: Iterable[tuple[float, float] | None], scale: float) -> li
 
 def differences(block: Block) -> str:
     """Forest plot: each method minus its controls, its replacements and the reference, one panel per set."""
-    compared = {(c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons}
-    pairs = sorted(dict.fromkeys(key[:3] for key in compared), key=lambda pair: pair[2])  # controls come first
-    by_set = {
-        name: [compared[(*pair, name)] for pair in pairs]
-        for name in block.sets
-        if any(key[3] == name for key in compared)
-    }
+    compared = sorted((c for row in block.rows for c in row.comparisons), key=lambda c: c.role)  # controls come first
+    by_set = {name: of_set for name in block.sets if (of_set := [c for c in compared if c.set == name])}
     constant, ends = {row.method for row in block.rows if row.constant}, dict[str, list[float]]()
     for name, own in by_set.items():
         told = [c for c in own if c.estimate.n and not {c.method, c.other} & constant]
         bounds = (b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)))
         ends[name] = [end for interval in bounds for end in interval or ()]
-    labels = [f"{a} − {b}{f' ({role})' * (role != 'reference')}" for a, b, role in pairs]
-    title, x = f"Paired differences on {block.title}", f"difference in {unit(block.primary)}"
+    pairs = next(iter(by_set.values()), ())  # the same on every set
+    labels = [f"{c.method} − {c.other}{f' ({c.role})' * (c.role != 'reference')}" for c in pairs]
+    title, x = f"Paired differences on {block.title}", f"difference in {metrics.find(block.primary).unit}"
     shown = {name: _differences(own, factor(block.primary)) for name, own in by_set.items()}
     return _by_set(f"differences-{block.name}", title, block, shown, ends, labels, x)
 
@@ -114,11 +111,8 @@ def _differences(comparisons: Sequence[Comparison], scale: float) -> list[Marks]
     for word, (color, marker) in VERDICT_LOOKS.items():
         chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
         look = Marks(*_xy((c.estimate.mean * scale, y) for y, c in chosen), color, marker, NONE, size=6, across=True)
-        corrected, alone = ([bounds(c) for _, c in chosen] for bounds in (lambda c: c.verdict, lambda c: c.estimate))
-        marks += [
-            replace(look, bounds=_scaled([one.interval for one in of], scale), reach=reach)
-            for of, reach in ((corrected, 0.8), (alone, 2.4))
-        ]
+        marks.append(replace(look, bounds=_scaled((c.verdict.interval for _, c in chosen), scale), reach=0.8))
+        marks.append(replace(look, bounds=_scaled((c.estimate.interval for _, c in chosen), scale), reach=2.4))
     return marks
 
 
@@ -127,15 +121,9 @@ def _by_set(
     labels: Sequence[str], x: str,
 ) -> str:  # fmt: skip
     """A panel per set, with a row per label, over ``ends``."""
-
-    def finish(axis: Any, panel: str) -> None:
-        if ends[panel]:
-            axis.set_xlim(*limits(factor(block.primary) * end for end in ends[panel]))
-
-    width = width_of(len(shown), (4.6, 3.4, 2.6, 2.15))
-    return panels(
-        name, title, shown, width=width, height=0.3 * len(labels) + 0.1, x=x, rows=labels, ticks=6, finish=finish
-    )
+    x_ends = {panel: limits(factor(block.primary) * end for end in of) for panel, of in ends.items() if of}
+    width, height = width_of(len(shown), (4.6, 3.4, 2.6, 2.15)), 0.3 * len(labels) + 0.1
+    return panels(name, title, shown, width=width, height=height, x=x, rows=labels, ticks=6, x_ends=x_ends)
 
 
 def cost_and_score(block: Block) -> str:
@@ -166,7 +154,7 @@ def search_curves(block: Block) -> str:
     """Inner (training) and outer (held-out) loss of the phases before fine-tuning, a panel per method and phase."""
     shown: dict[str, list[Marks]] = {}
     for row in block.rows:
-        for phase in dict.fromkeys(point.phase for point in row.curves or () if point.phase != "finetune"):
+        for phase in dict.fromkeys(point.phase for point in row.curves if point.phase != "finetune"):
             logged = (o for o in row.diagnostics if o.phase == phase and o.name.endswith(OUTER))
             outer = by_run((o.seed, o.step, o.value) for o in logged)
             shown[f"{row.method}, {phase}"] = _runs(_losses(row, phase), outer, ("inner", "outer"))
@@ -176,12 +164,10 @@ def search_curves(block: Block) -> str:
 
 def epoch_curves(block: Block) -> str:
     """Primary metric after every epoch, one panel per method on one scale; nothing where no run took it."""
-    shown = {
-        row.method: _runs(
-            epochs(row, block.primary, "dev"), epochs(row, block.primary, "held_out"), ("dev", "set aside")
-        )
-        for row in block.rows
-    }
+    shown = {}
+    for row in block.rows:
+        dev, held_out = (epochs(row, block.primary, rows) for rows in ("dev", "held_out"))
+        shown[row.method] = _runs(dev, held_out, ("dev", "set aside"))
     title = f"Score by epoch on {block.title}"
     return _curve_panels(f"epochs-{block.name}", title, shown, "epoch", block.primary, shared=True)
 
@@ -195,7 +181,7 @@ def epochs(cell: CellData, metric: str, rows: str) -> pd.DataFrame:
 
 
 def _losses(cell: CellData, phase: str) -> pd.DataFrame:
-    points = thinned([point for point in cell.curves or () if point.phase == phase], CURVE_POINTS)
+    points = thinned([point for point in cell.curves if point.phase == phase], CURVE_POINTS)
     return by_run(points[["seed", "step", "loss"]].itertuples(index=False))
 
 
@@ -230,12 +216,8 @@ def _curve_panels(
     top = min(values.max(), 1.5 * np.quantile(values, 0.98) + 1e-9) if len(values) and y == "loss" else math.inf
     low, high = limits(value for value in values if value <= top)
     low = min(0.0, values.min()) if len(values) and y == "loss" else low
-
-    def finish(axis: Any, _: str) -> None:
-        if shared:
-            axis.set_ylim(low, high)
-
-    return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, finish=finish)
+    y_ends = dict.fromkeys(shown, (low, high)) if shared else None
+    return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, y_ends=y_ends)
 
 
 # ------------------------------------------------------------------------------------------ answers

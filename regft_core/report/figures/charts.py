@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, SETTINGS, WORS
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.values import Block
 
+#: The lowest and the highest value of an axis.
+Ends = tuple[float, float]
 Values = Sequence[float] | npt.NDArray[np.float64]
 #: Most panels side by side.
 COLUMNS = 4
@@ -95,7 +97,8 @@ def limits(values: Iterable[float], margin: float = 0.05) -> tuple[float, float]
 def panels(
     name: str, title: str, shown: Mapping[str, Sequence[Marks]], *, width: float, height: float, x: str, y: str = "",
     rows: Sequence[str] = (), beside: Sequence[Marks] = (), ticks: int = 5, log: bool = False,
-    finish: Callable[[Any, str], None] | None = None,
+    x_ends: Mapping[str, Ends] | None = None, y_ends: Mapping[str, Ends] | None = None,
+    x_ticks: Mapping[float, str] | None = None,
 ) -> str:  # fmt: skip
     """Return a panel for each title of ``shown`` as one ``<svg>``; nothing where no panel has a mark.
 
@@ -106,7 +109,8 @@ def panels(
         rows: names of the places 0, 1, ... of ``y``, from the top.
         beside: what a legend on the right explains; without it panels have their own, of the marks with a label.
         ticks: most numbers of an axis; ``log``: ``x`` is logarithmic.
-        finish: called with the axes and the title of each panel.
+        x_ends, y_ends: title of a panel -> the ends of its axes; without them the marks decide.
+        x_ticks: place on ``x`` -> its number; there are no others then.
     """
     shown = {panel: marks for panel, marks in shown.items() if any(len(one.x) for one in marks)}
     if not shown:
@@ -141,8 +145,13 @@ def panels(
             if not log:
                 whole = all(float(value).is_integer() for one in marks for value in one.x)
                 axis.locator_params(axis="x", nbins=ticks, integer=whole)
-            if finish is not None:
-                finish(axis, text)
+            if x_ends and text in x_ends:
+                axis.set_xlim(*x_ends[text])
+            if y_ends and text in y_ends:
+                axis.set_ylim(*y_ends[text])
+            if x_ticks:
+                axis.set_xticks([*x_ticks], [*x_ticks.values()])
+                axis.set_xticks([], minor=True)
             if not beside and any(one.label for one in marks):
                 axis.legend(frameon=False, fontsize=7.5, labelcolor=INK, loc="best", handlelength=1.6)
             axis.set_ylabel(y if column == 0 else "")
@@ -204,7 +213,7 @@ def lines(
     style: dict[str, Any] = {"dashes": NONE, "alpha": 0.65} if dots else {}
     looks = {method: replace(look, label=method, **style) for method, look in zip(methods, LOOKS) if method in present}
     shaded = [*looks][: len(looks) if dots or len(looks) <= SHADED + 1 else SHADED]
-    beside, shown, ends = list(looks.values()), dict[str, list[Marks]](), dict[str, tuple[float, float]]()
+    beside, shown, ends = list(looks.values()), dict[str, list[Marks]](), dict[str, Ends]()
     for panel, own in by_panel.items():
         marks = []
         if baseline:
@@ -224,17 +233,12 @@ def lines(
     if others := len({method for panel in by_panel.values() for method in panel["method"]} - looks.keys()):
         beside.append(Marks((), (), dashes=NONE, label=f"{others} not drawn"))
     values = sorted({value for panel in by_panel.values() for value in panel["x"]})
-
-    def finish(axis: Any, panel: str) -> None:
-        axis.set_ylim(*ends[panel])
-        if log and len(values) <= 6:
-            axis.set_xticks(values, [f"{value:{'.2g' if dots else 'g'}}" for value in values])
-            axis.set_xticks([], minor=True)
-
+    ticks = {value: f"{value:{'.2g' if dots else 'g'}}" for value in values} if log and len(values) <= 6 else None
     width = width_of(len(shown), (4.0, 3.0, 2.4, 1.9))
     return panels(
-        name, title, shown, width=width, height=max(1.6, 0.75 * width), x=x, y=y, beside=beside, log=log, finish=finish
-    )
+        name, title, shown, width=width, height=max(1.6, 0.75 * width), x=x, y=y, beside=beside, log=log,
+        y_ends=ends, x_ticks=ticks,
+    )  # fmt: skip
 
 
 def _limits(points: pd.DataFrame, whole: Sequence[float]) -> tuple[float, float]:

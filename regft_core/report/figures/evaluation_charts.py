@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from regft_core.report.values import Block, Report, by_size
 
 #: Most panels of a figure with a panel per method.
 MOST_PANELS = 12
+#: The interval of one seed, whose spread nobody knows.
+UNKNOWN = (math.nan, math.nan)
 
 
 def table_figures(section: str, found: Found, reference: str | None) -> dict[str, Markup]:
@@ -57,7 +60,7 @@ def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ..
         if row[plot.x] is not None and row[plot.y] is not None:
             set_name = "" if place == RUN or (plot.points and place == "dev") else place
             panel = ", ".join(filter(None, [set_name, *(str(row[column]) for column in plot.group)])) or "all"
-            baseline, bounds = row[plot.baseline] if plot.baseline else None, shown.bands.get(i, (None, None))
+            baseline, bounds = row[plot.baseline] if plot.baseline else None, shown.bands.get(i, UNKNOWN)
             yield (panel, shown.method, row[plot.x], row[plot.y], *bounds, baseline)
 
 
@@ -72,16 +75,12 @@ def over_sizes(report: Report) -> tuple[dict[str, Markup], dict[str, list[Markup
     several = {task: blocks for task, blocks in by_size(report.blocks).items() if len(blocks) > 1}
     for task, blocks in several.items():
         primary, scale = blocks[-1].primary, factor(blocks[-1].primary)
-        estimates = [
-            (name, row.method, block.subsample.n, row.scores[name][primary].estimate)
+        points = [
+            (name, row.method, block.subsample.n, scale * e.mean, *(scale * end for end in e.interval or UNKNOWN))
             for name in blocks[-1].sets
             for block in blocks
             for row in block.rows
-            if row.n_ok and name in row.scores
-        ]
-        points = [
-            (*place, scale * e.mean, *((scale * end for end in e.interval) if e.interval else (None, None)))
-            for *place, e in estimates
+            if (e := block.estimate(row.method, name)) is not None
         ]
         label = primary + (" × 100" if scale == 100 else "")
         if svg := _over_rows(f"sizes-{task}", f"{primary} of {task}", label, points, blocks[-1], report):
@@ -90,7 +89,7 @@ def over_sizes(report: Report) -> tuple[dict[str, Markup], dict[str, list[Markup
             own = [(b.subsample.n, found) for b in blocks for found in section.found if found.block.name == b.name]
             for name in dict.fromkeys(name for _, found in own for name in found.over_sizes):
                 points = [
-                    (task if place == RUN else f"{task}, {place}", method, n, of.mean, *(of.interval or (None, None)))
+                    (task if place == RUN else f"{task}, {place}", method, n, of.mean, *(of.interval or UNKNOWN))
                     for n, found in own
                     for (method, place, other), of in found.numbers.items()
                     if other == name

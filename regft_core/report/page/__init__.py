@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
+from regft_core.disk.canonical import canonical_json
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.report import claims, facts, formatting, looks, published_table
@@ -65,7 +66,7 @@ def render(
 
     ``drawn``: block -> its figures; ``answered``: block -> those of answers. Some of both are files, too.
     """
-    cells = [cell for block in report.blocks for cell in block.cells.values()]
+    manifests = [cell.finetune for block in report.blocks for cell in block.cells.values()]
     methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
     present = list(dict.fromkeys(row.method for _, row in rows))
     protocols = {task: training.model_dump(mode="json") for task, training in inputs.training.items()}
@@ -94,8 +95,8 @@ def render(
             if source.given or source.value is not None
         ],
         data_facts=facts.data_facts(report.blocks),
-        models=facts.distinct(cell.finetune.model for cell in cells),
-        versions=facts.distinct(cell.finetune.versions for cell in cells),
+        models=[*{canonical_json(trained.model): trained.model for trained in manifests}.values()],
+        versions=[*{canonical_json(trained.versions): trained.versions for trained in manifests}.values()],
         training=shared,
         on_tasks={task: changed for task, changed in on_tasks.items() if changed},
         failed=[(block, row, *failure) for block, row in rows for failure in row.failed.items()],
@@ -116,7 +117,7 @@ def _block(
         "alerts": alerts(block),
         "controls": sum(bool(row.control_for) for row in rows),
         "large": large,
-        "sets": [name for name in block.sets if any(name in row.scores for row in rows)],
+        "sets": list(block.set_rows),
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
         "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
         "pairs": [pair for row in rows for pair in _pairs(row)],

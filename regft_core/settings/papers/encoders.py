@@ -8,7 +8,7 @@ the same tasks in between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,6 +134,18 @@ class Contamination(StrictModel):
         first = {name: next((e for e in entries if name in e.tasks), None) for name in names}
         return {name: f"{entry.tasks[name]} ({entry.source})" for name, entry in first.items() if entry is not None}
 
+    def sentences(self, encoder: str, task: str, sets: Iterable[str]) -> Iterator[str]:
+        """Yield warnings about ``task``, which is evaluated on ``sets``; nothing where the encoder saw none of them."""
+        others = [name for name in sets if name != task]
+        for name, seen in self.of(encoder, [task, *others]).items():
+            if name == task:
+                yield f"{encoder} was trained on {seen}: scores on {task} are not those of few labels alone"
+            else:
+                yield (
+                    f"{encoder} was trained on {seen}: for it the set {name}, which judges {task}, is not out of "
+                    "distribution"
+                )
+
 
 def read_contamination(root: Path) -> Contamination:
     """Read the table that the package ships, and over it that of the project at ``root``, where there is one.
@@ -148,17 +160,3 @@ def read_contamination(root: Path) -> Contamination:
                 raise ConfigError(problems)
             trained_on |= table.trained_on
     return Contamination(trained_on=trained_on)
-
-
-def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> list[str]:
-    """Return warnings about ``task``, which is evaluated on ``sets``; nothing where the encoder saw none of them."""
-    found = []
-    if task in seen:
-        found.append(f"{encoder} was trained on {seen[task]}: scores on {task} are not those of few labels alone")
-    for name in sets:
-        if name in seen and name != task:
-            found.append(
-                f"{encoder} was trained on {seen[name]}: for it the set {name}, which judges {task}, is not out of "
-                "distribution"
-            )
-    return found

@@ -190,14 +190,7 @@ def row_of(config: PublishedConfig, arm: str, encoder: str, size: str) -> Publis
     return next((row for row in rows if row.copied_from is None), rows[0] if rows else None)
 
 
-class Published(StrictModel):
-    """A table with the name of its file."""
-
-    name: str
-    config: PublishedConfig
-
-
-def read_published(root: Path, name: str) -> Published:
+def read_published(root: Path, name: str) -> PublishedConfig:
     """Read ``published/<name>.yaml``.
 
     Raises:
@@ -209,7 +202,7 @@ def read_published(root: Path, name: str) -> Published:
     config, problems = validate(PublishedConfig, document)
     if config is None:
         raise ConfigError(problems)
-    return Published(name=name, config=config)
+    return config
 
 
 def published_names(root: Path) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from filelock import FileLock
 
-from regft_core.disk.files import write_json
+from regft_core.disk.canonical import sha256_file, sha256_text
+from regft_core.disk.files import atomic_directory, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
@@ -194,16 +196,9 @@ class Tracker:
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
             tags[TABLES] = self.client.get_run(run_id).data.tags[TABLES]
-        record = {
-            **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
-            # In the order of the run's page.
-            **{
-                "tags": tags,
-                "params": dict(entry.params),
-                "metrics": [*map(list, entry.scores.items()), *entry.points],
-            },
-            "datasets": list(entry.datasets),
-        }
+        record = {name: getattr(entry, name) for name in ("name", "start", "end", "ok", "params", "datasets")}
+        # Metrics in the order of the run's page.
+        record |= {"tags": tags, "metrics": [*map(list, entry.scores.items()), *entry.points]}
         self._finish(run_id, record)
         self.created += 1
         return run_id
@@ -274,3 +269,39 @@ def _source_tags(root: Path) -> dict[str, str]:
         tags |= {f"{SOURCE}.git.commit": commit, f"{SOURCE}.git.dirty": str(bool(changed)).lower()}
         tags[f"{SOURCE}.git.branch"] = git(root, "rev-parse", "--abbrev-ref", "HEAD")
     return tags
+
+
+def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> int:
+    """Register a copy of the export ``folder`` as a version of the model ``task``; return its number.
+
+    The copy is below ``mlartifacts/models``: a later export to the same folder leaves it as it is. A folder with the
+    same content keeps its version. Sync first: the version then names the run in MLflow that was exported.
+
+    Raises StoreError where the database or the copy cannot be written.
+    """
+    root, folder = root.resolve(), folder.resolve()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    content = sha256_text("\n".join(f"{path.relative_to(folder)} {sha256_file(path)}" for path in files))[:16]
+    key = read_json(folder / "regft.json", dict).get("run_key") or ""
+    with opened(root) as tracker:
+        client, copy = tracker.client, tracker.artifacts / "models" / task / content
+        if not client.search_registered_models(f"name = '{task}'"):
+            client.create_registered_model(task, description=f"Exported models of the task {task}.")
+        for version in client.search_model_versions(f"name = '{task}'"):
+            if version.tags.get("regft.content") == content:
+                return int(version.version)
+        with atomic_directory(copy) as target:
+            shutil.copytree(folder, target, dirs_exist_ok=True)
+        # Methods that amount to the same share a key; so do evaluations of one run, of which the current one is named.
+        wanted = {KIND: "run", KEYS: json.dumps({tags.get("seed", ""): key}), "method": tags.get("method")}
+        every = [run for run in tracker.runs.values() if wanted.items() <= {**run.data.params, **run.data.tags}.items()]
+        logged = min(every, key=lambda run: "current" not in run.data.tags, default=None)
+        card = (folder / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[-1].strip()
+        made = client.create_model_version(
+            task,
+            copy.as_uri(),
+            run_id=logged.info.run_id if logged is not None else None,
+            tags={**tags, "regft.content": content, "regft.export": folder.name, "regft.key": key},
+            description=card[:5000],  # without the metadata
+        )
+    return int(made.version)

@@ -185,7 +185,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
         },
         "contamination": read_contamination(project.root).model_dump(mode="json"),
         "published": {
-            name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published
+            name: read_published(project.root, name).model_dump(mode="json") for name in params.report.published
         },
     }
 

@@ -102,7 +102,7 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         DataError: predictions do not give the recorded metrics.
     """
     config = inputs.config
-    printed = [read_published(inputs.root, name) for name in config.published]
+    printed = {name: read_published(inputs.root, name) for name in config.published}
     mixed = warnings.environments(data, config.mixed_environments)
     blocks = tuple(build_block(own, inputs, looks, len(data), mixed.get(own.name, ())) for own in data)
     tuned, sections = facts.tuned_arms(blocks), evaluations.sections(blocks, config.confidence, config.reference)

@@ -7,7 +7,7 @@ than most gains (0.92 points for DPS in weight mixup's table 3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.text import Text
@@ -17,7 +17,7 @@ from regft_core.report.formatting import listed, number, quantity
 from regft_core.report.paper import Mean, Paper, mean_of, rows_of
 from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig
-from regft_core.settings.papers.published import Published, PublishedConfig, PublishedRow
+from regft_core.settings.papers.published import PublishedConfig, PublishedRow
 from regft_core.statistics.reproduction import Bounds, welch_interval
 
 #: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.
@@ -96,17 +96,17 @@ class PublishedTable:
 
 
 def published_tables(
-    published: Sequence[Published], blocks: Sequence[Block], report: ReportConfig, seeds: Sequence[int]
+    published: Mapping[str, PublishedConfig], blocks: Sequence[Block], report: ReportConfig, seeds: Sequence[int]
 ) -> tuple[PublishedTable, ...]:
     """Put what ran here into the tables, and judge their claims."""
     tables = []
-    for table in published:
-        config, paper = table.config, Paper(table.config, blocks, report, seeds)
+    for name, config in published.items():
+        paper = Paper(config, blocks, report, seeds)
         columns = tuple(
             key for key in config.columns if any(key in row.scores or key in row.gains for row in config.rows)
         )
         rows = tuple((row, tuple(_cell(row, key, paper) for key in columns)) for row in config.rows)
-        tables.append(PublishedTable(table.name, config, columns, rows, claim_verdicts(paper)))
+        tables.append(PublishedTable(name, config, columns, rows, claim_verdicts(paper)))
     return tuple(tables)
 
 

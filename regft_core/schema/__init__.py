@@ -22,7 +22,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 #: YAML has lists only; strict pydantic would refuse them for a tuple.
 NameList = Annotated[tuple[Name, ...], Field(strict=False)]
 #: One name may stand without its brackets.
-OneOrMoreNames = Annotated[NameList, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+ONE_OR_MORE = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+OneOrMoreNames = Annotated[NameList, ONE_OR_MORE]
 #: What is laid over a method's file, or over the ``training`` of a phase or task; it is checked as part of that.
 Layer = dict[str, Any]
 

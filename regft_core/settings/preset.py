@@ -35,11 +35,6 @@ FETCHED = (".models", ".datasets")
 OF_THE_MACHINE = ("execution", "store")
 
 
-def preset_names(root: Path) -> list[str]:
-    """Every preset that there is."""
-    return names(root, PRESETS)
-
-
 def preset_file(root: Path, name: str) -> str:
     """The file of a preset: relative to the project that has it, else the whole path of the shipped one.
 
@@ -47,7 +42,7 @@ def preset_file(root: Path, name: str) -> str:
     """
     path = find(root, PRESETS, name)
     if path is None:
-        hint = suggestion(name, preset_names(root), "presets there")
+        hint = suggestion(name, names(root, PRESETS), "presets there")
         message = f"unknown preset '{name}': no such file"
         raise ConfigError([Problem("unknown-preset", f"{PRESETS}/{name}.yaml", 0, "", message, hint)])
     return relative_name(path, root)

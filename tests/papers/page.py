@@ -73,7 +73,7 @@ def _compared(project: Project) -> str:
     """The means and claims that a preset puts beside ours, by table; empty where it names none."""
     found = []
     for name in project.params.report.published:
-        config = read_published(project.root, name).config
+        config = read_published(project.root, name)
         means = sum(len(row.scores) for row in config.rows if row.arm)
         said = [f"{means} means"] * bool(means) + [plural(len(config.claims), "claim")]
         found.append(f"[{', '.join(said)}](../published/{name}.yaml)")

@@ -21,12 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
-from regft_core.schema.params import Params, Part, PartName
+from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.validate import validate
 from regft_core.settings.yaml_paths import PUBLISHED, names, read
@@ -105,11 +105,9 @@ class Claim(ConsistentModel):
     where: str = Field(min_length=1, description="section, caption or table of the paper that makes it")
     arm: Name = Field(description="the method that gains, as it is called here")
     over: OneOrMoreNames = Field(min_length=1, description="what it gains over")
-    columns: Annotated[
-        tuple[PartName, ...],
-        Field(strict=False),
-        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
-    ] = Field((), description="columns of the table; all: every column of a task; none of a claim on cost")
+    columns: PartNames = Field(
+        (), description="columns of the table; all: every column of a task; none of a claim on cost"
+    )
     encoders: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="all of the table when absent")
     sizes: Annotated[tuple[Size, ...], Field(strict=False)] = Field((), description="all of the table when absent")
     measure: Literal["mean", "deviation", "passes", "memory"] = Field(
@@ -190,36 +188,23 @@ def row_of(config: PublishedConfig, arm: str, encoder: str, size: str) -> Publis
     return next((row for row in rows if row.copied_from is None), rows[0] if rows else None)
 
 
-class Published(StrictModel):
-    """A table with the name of its file."""
-
-    name: str
-    config: PublishedConfig
-
-
-def read_published(root: Path, name: str) -> Published:
+def read_published(root: Path, name: str) -> PublishedConfig:
     """Read ``published/<name>.yaml``.
 
     Raises:
         ConfigError: the file is missing or wrong.
     """
-    root = Path(root)
     # Of a table that is not there the second one says what is.
     document = read(root, PUBLISHED, name) or load_yaml(root / PUBLISHED / f"{name}.yaml", root)
     config, problems = validate(PublishedConfig, document)
     if config is None:
         raise ConfigError(problems)
-    return Published(name=name, config=config)
-
-
-def published_names(root: Path) -> list[str]:
-    """The tables that are there."""
-    return names(Path(root), PUBLISHED)
+    return config
 
 
 def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
     """Problems of ``report.published``: tables that are not there, or wrong themselves."""
-    there, given = published_names(root), document.data["report"].get("published")
+    there, given = names(root, PUBLISHED), document.data["report"].get("published")
     found = []
     for i, name in enumerate(params.report.published):
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")

@@ -27,7 +27,7 @@ from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, St
 from regft_core.schema.method import Method
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.document import KeyPath, load_yaml
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validated
 
 PRESET = "pipelines/own_data.yaml"
 #: Encoders from strong to weak that are tried without ``--model``.
@@ -95,11 +95,7 @@ class OwnPreset(ConsistentModel):
 def read_preset(root: Path) -> OwnPreset:
     """Return the preset of the project, else the shipped one. Raises ConfigError with all that is wrong in it."""
     own = root / PRESET
-    document = load_yaml(own if own.is_file() else shipped.FOLDER / PRESET, root)
-    preset, problems = validate(OwnPreset, document)
-    if preset is None or problems:
-        raise ConfigError(problems)
-    return preset
+    return validated(OwnPreset, load_yaml(own if own.is_file() else shipped.FOLDER / PRESET, root))
 
 
 def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem]]:

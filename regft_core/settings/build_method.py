@@ -24,7 +24,7 @@ from regft_core.settings.derived import Change, changes_of, flipped, settings_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import lay
 from regft_core.settings.small import in_small
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validate, validated
 from regft_core.settings.yaml_paths import METHODS, find, missing, read
 
 #: The task whose rows a phase trains on (None: the cell's own) -> ``params.yaml`` as that task changes it.
@@ -147,10 +147,7 @@ class MethodBuilder:
         document = document or self.document(name, task)
         if document is None:
             raise ConfigError([missing(self.root, METHODS, name, self.params, ())])
-        config, problems = validate(MethodConfig, document)
-        if config is None:
-            raise ConfigError(problems)
-
+        config, problems = validated(MethodConfig, document), list[Problem]()
         phases = _PhaseBuilder(self, name, document, task, trail, tuned, problems).phases(config)
         problems += self._unknown_names(name, config, document)
         if problems:

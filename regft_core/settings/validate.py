@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from regft_core.errors import Problem
+from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, nearest, suggestion
 from regft_core.schema import NAME_LENGTH, NAME_PATTERN, Inconsistent
 from regft_core.settings.document import Document, KeyPath
@@ -42,6 +42,14 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
         if not single and place not in containers:
             problems.append(_wrong_value(document, at, items))
     return None, list(dict.fromkeys(problems))
+
+
+def validated(model: type[Model], document: Document) -> Model:
+    """Return ``document`` as a model. Raises ConfigError with all problems."""
+    valid, problems = validate(model, document)
+    if valid is None:
+        raise ConfigError(problems)
+    return valid
 
 
 def _place(data: Any, location: tuple[Any, ...], kind: str) -> KeyPath:

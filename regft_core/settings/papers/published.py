@@ -28,7 +28,7 @@ from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
 from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validated
 from regft_core.settings.yaml_paths import PUBLISHED, names, read
 
 #: In the columns of a claim: every column of a task that both rows print.
@@ -196,10 +196,7 @@ def read_published(root: Path, name: str) -> PublishedConfig:
     """
     # Of a table that is not there the second one says what is.
     document = read(root, PUBLISHED, name) or load_yaml(root / PUBLISHED / f"{name}.yaml", root)
-    config, problems = validate(PublishedConfig, document)
-    if config is None:
-        raise ConfigError(problems)
-    return config
+    return validated(PublishedConfig, document)
 
 
 def check_published(root: Path, params: Params, document: Document) -> list[Problem]:

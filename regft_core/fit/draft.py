@@ -45,10 +45,9 @@ from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.checks.method_errors import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
-from regft_core.settings.grid import Cell
 from regft_core.settings.layers import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
 from regft_core.settings.yaml_paths import OVERRIDE, TASKS, ships, task_file
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.

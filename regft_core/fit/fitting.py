@@ -31,7 +31,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.serve.export import export
-from regft_core.settings.grid import Cell, cells
+from regft_core.settings.project import Cell, cells
 from regft_core.settings.yaml_paths import RESULTS
 
 #: Where projects are made without a folder.

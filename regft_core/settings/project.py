@@ -1,23 +1,61 @@
-"""A valid project, as everything that plans, runs and reports sees it."""
+"""A valid project, as everything that plans, runs and reports sees it, and the cells of its grid."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 from regft_core.models.source import encoder_weights
-from regft_core.schema.method import Method, Phase
+from regft_core.schema import Size
+from regft_core.schema.method import Method, Phase, is_name
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.controls import Control
 from regft_core.settings.document import Document
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One method on one task at one training size; all seeds belong to it.
+
+    A stage writes a folder for each cell; results are compared cell by cell.
+
+    Raises ValueError for names outside ``[a-z0-9_-]``: they become paths and shell words.
+    """
+
+    method: str
+    task: str
+    size: Size
+
+    def __post_init__(self) -> None:
+        for name in (self.method, self.task):
+            if not is_name(name):
+                raise ValueError(f"'{name}' is not a name of a method or task: use a-z, 0-9, _ and -")
+        parse_size(self.size)
+
+    @property
+    def directory(self) -> str:
+        """``method/task/size``, the cell's place below ``work/<stage>/``."""
+        return f"{self.method}/{self.task}/{self.size}"
+
+
+def parse_size(text: str | int) -> Size:
+    """Read a training size from a command line (``"300"``, ``"full"``); raises ValueError."""
+    if text == "full":
+        return "full"
+    plain = str(text)
+    if isinstance(text, bool) or not (plain.isascii() and plain.isdigit()) or int(plain) < 2 or plain[0] == "0":
+        raise ValueError(f"size '{text}' is neither 'full' nor a whole number of at least 2")
+    return int(plain)
 
 
 @dataclass(frozen=True)
@@ -112,3 +150,10 @@ class Project:
         Raises ConfigError for values that do not fit this task, though they fit the method.
         """
         return tuned_method(self.builder, name, task, values)
+
+
+def cells(project: Project) -> list[Cell]:
+    """All cells, in the order of ``params.yaml``: methods, then tasks, then sizes."""
+    params = project.params
+    pairs = product(project.methods, params.grid.tasks)
+    return [Cell(method, task, size) for method, task in pairs for size in sizes_of(params, task)]

@@ -16,7 +16,6 @@ from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.disk.files import remove
 from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
-from regft_core.settings.grid import Cell
 from regft_core.settings.preset import (
     FOLDER,
     LINKED,
@@ -26,7 +25,7 @@ from regft_core.settings.preset import (
     with_moved_encoders,
     write_changed,
 )
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
 from regft_core.settings.validate import validated
 from regft_core.settings.yaml_paths import METHODS, OVERRIDE, TASKS, ships, task_file
 

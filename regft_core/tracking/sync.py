@@ -13,7 +13,7 @@ from regft_core.disk.files import atomic_directory
 from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import Cell, cells
+from regft_core.settings.project import Cell, cells
 from regft_core.settings.yaml_paths import store_path
 from regft_core.tracking.entries import Entry, read_grid, read_report
 from regft_core.tracking.trackers.mlflow import KEYS, KIND, opened

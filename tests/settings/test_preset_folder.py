@@ -14,9 +14,8 @@ from regft_core.errors import ConfigError
 from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import Cell
 from regft_core.settings.preset import lay_out, preset_text
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
 from regft_core.settings.run_config import lay_out_config, run_config
 from tests.errors import raises_code
 from tests.promises.kit import change, write_method

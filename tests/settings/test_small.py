@@ -15,7 +15,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import optimiser_steps
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings import small
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from regft_core.settings.run_config import lay_out_config, run_config
 from regft_core.settings.small import lay_out_small
 from tests.errors import raises_code

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.report.synthetic import Arm, Task, build, key_of
 
 VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)

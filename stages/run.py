@@ -18,10 +18,9 @@ from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
-from regft_core.settings.preset import FOLDER, lay_out, preset_file
+from regft_core.settings.preset import FOLDER, lay_out, lay_out_small, preset_file
 from regft_core.settings.project import Project, cells
 from regft_core.settings.run_config import lay_out_config
-from regft_core.settings.small import lay_out_small
 from regft_core.settings.yaml_paths import LEADERBOARD, PRESETS, names, no_project
 
 from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refuse_contradictions

@@ -42,7 +42,7 @@ class SubsampleConfig(StrictModel):
 
 
 class SmallScale(StrictModel):
-    """Changes of a preset by ``--scale small``: the mark of every result (``settings/small.py`` writes it)."""
+    """Changes of a preset by ``--scale small``: the mark of every result (``settings/preset.py`` writes it)."""
 
     preset: Name
     rows: int = Field(ge=2, description="of each set that is read, at most")

@@ -23,7 +23,7 @@ from regft_core.schema.training import MatchConfig, StepsFactor, TrainingConfig,
 from regft_core.settings.derived import Change, changes_of, flipped, settings_of, split_name
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import lay
-from regft_core.settings.small import in_small
+from regft_core.settings.preset import in_small
 from regft_core.settings.validate import validate, validated
 from regft_core.settings.yaml_paths import METHODS, find, missing, read
 

@@ -39,8 +39,8 @@ from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.layers import lay, on_task, shared_sections
 from regft_core.settings.papers.encoders import read_contamination, sentences
+from regft_core.settings.preset import in_small
 from regft_core.settings.project import LeftOut, Project
-from regft_core.settings.small import in_small
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import (
     METHODS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regft_core.settings.provenance import Setting, settings
+from regft_core.settings.layers import Setting, settings
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import Mask, Noise
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from regft_core.settings.layers import settings_lines
 from regft_core.settings.project import Project
-from regft_core.settings.provenance import settings_lines
 from tests.settings.conftest import PARAMS, TASK, Load
 
 

@@ -33,8 +33,7 @@ from regft_core.settings.checks.params_errors import (
     check_report,
     check_version,
 )
-from regft_core.settings.checks.source_errors import file_name, is_there
-from regft_core.settings.checks.task_errors import check_folds, check_task, referenced_tasks
+from regft_core.settings.checks.task_errors import check_folds, check_task, file_name, is_there, referenced_tasks
 from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.layers import lay, on_task, shared_sections

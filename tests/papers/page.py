@@ -13,7 +13,7 @@ from pathlib import Path
 from regft_core.grid.time import assumed, spend
 from regft_core.names import plural
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.checks.source_errors import moves
+from regft_core.settings.checks.params_errors import moves
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Cell, Project

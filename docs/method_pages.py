@@ -17,7 +17,7 @@ import yaml
 from latex2mathml.converter import convert
 
 from regft_core.grid.method_table import Line, all_methods, catalogue
-from regft_core.settings.papers.published import read_published
+from regft_core.settings.published import read_published
 from regft_core.settings.yaml_paths import PUBLISHED, names
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -43,9 +43,9 @@ from regft_core.names import plural
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.checks.method_errors import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.layers import nested
+from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
 from regft_core.settings.project import Cell, Project
 from regft_core.settings.yaml_paths import OVERRIDE, TASKS, ships, task_file

@@ -19,7 +19,7 @@ from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig, SmallScale
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.papers.encoders import read_contamination, sentences
+from regft_core.settings.encoders import read_contamination, sentences
 from regft_core.settings.project import Cell, LeftOut
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,7 @@ import yaml
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.schema.params import Part
-from regft_core.settings.papers.published import ALL, PublishedConfig, PublishedRow, read_published
+from regft_core.settings.published import ALL, PublishedConfig, PublishedRow, read_published
 from regft_core.settings.yaml_paths import METHODS, PUBLISHED, TASKS
 from regft_core.settings.yaml_paths import names as files_of
 

@@ -12,8 +12,8 @@ import yaml
 from regft_core.hooks.registry import discover
 from regft_core.runs.records import MARK
 from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
-from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
+from regft_core.settings.published import read_published
 from regft_core.settings.yaml_paths import PUBLISHED
 from regft_core.settings.yaml_paths import names as files_of
 from tests.presets.miniature import PRESETS, build, failures, names, run

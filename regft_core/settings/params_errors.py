@@ -19,7 +19,7 @@ from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.document import Document, KeyPath, Place
-from regft_core.settings.papers.published import check_published
+from regft_core.settings.published import check_published
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import project_root
 

@@ -22,8 +22,8 @@ from regft_core.names import listing, nearest, plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.sources import GENERATED, BuiltinSource, FilesSource, HubSource, PackageSource, Source
 from regft_core.schema.tasks import RESERVED_SETS, FoldsConfig, OodConfig, TaskConfig
-from regft_core.settings.checks.params_errors import check_revision, duplicates
 from regft_core.settings.document import Document, KeyPath
+from regft_core.settings.params_errors import check_revision, duplicates
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import task_file
 

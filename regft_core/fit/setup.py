@@ -23,7 +23,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import plural, suggestion
-from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
+from regft_core.schema import Inconsistency, Name, NameList, StrictModel
 from regft_core.schema.method import Method
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.document import KeyPath, load_yaml
@@ -54,7 +54,7 @@ class OwnTuning(StrictModel):
     methods: dict[Name, list[Annotated[list[dict[str, Any]], Field(min_length=1)]]] = Field({})
 
 
-class OwnPreset(ConsistentModel):
+class OwnPreset(StrictModel):
     """``pipelines/own_data.yaml``."""
 
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from regft_core.catalogue import MERGES
 from regft_core.schema import (
-    ConsistentModel,
     Inconsistency,
     Layer,
     Name,
@@ -58,7 +57,7 @@ class DataConfig(StrictModel):
     )
 
 
-class RepeatConfig(ConsistentModel):
+class RepeatConfig(StrictModel):
     """A phase that is run several times; its members are stored one by one, then merged."""
 
     times: int = Field(ge=1, le=100)
@@ -124,7 +123,7 @@ WORDS = frozenset(
 )
 
 
-class MethodConfig(ConsistentModel):
+class MethodConfig(StrictModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 
     The options of a regulariser are checked against the ``Config`` of

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from regft_core.catalogue import EXECUTORS, TRACKERS
 from regft_core.schema import (
     ONE_OR_MORE,
-    ConsistentModel,
     Inconsistency,
     Layer,
     Name,
@@ -97,7 +96,7 @@ class TaskSettings(StrictModel):
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
-class TuningConfig(ConsistentModel):
+class TuningConfig(StrictModel):
     """Values that are tried before a run, and what chooses among them. The chosen value is the strongest setting."""
 
     selection: Literal["split", "dev_as_published"] = Field(
@@ -176,7 +175,7 @@ class SlurmConfig(StrictModel):
     setup: tuple[str, ...] = Field((), strict=False, description="shell lines of the job script before Python starts")
 
 
-class ExecutionConfig(ConsistentModel):
+class ExecutionConfig(StrictModel):
     """Where and how runs execute.
 
     Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are

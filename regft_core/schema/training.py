@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from regft_core.catalogue import OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
-from regft_core.schema import ConsistentModel, DropoutConfig, Inconsistency, Name, StrictModel, named_in
+from regft_core.schema import DropoutConfig, Inconsistency, Name, StrictModel, named_in
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
 Pairs = Literal["jointly", "separately"]
@@ -21,7 +21,7 @@ MethodModel = dict[Literal["pooling", "pairs"], Any]
 PhaseModel = dict[Literal["name", "revision", "max_length", "pooling", "prompt"], Any]
 
 
-class EncoderConfig(ConsistentModel):
+class EncoderConfig(StrictModel):
     """Which pretrained encoder is fine-tuned."""
 
     name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
+from regft_core.schema import Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
 from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.validate import validated
@@ -76,7 +76,7 @@ class PublishedRow(StrictModel):
     note: str = ""
 
 
-class Numbers(ConsistentModel):
+class Numbers(StrictModel):
     """Numbers of an evaluation that a claim is about, on the development set or of the run as a whole."""
 
     evaluation: Name = Field(description="name of the evaluation")
@@ -98,7 +98,7 @@ class Numbers(ConsistentModel):
         return list(zip(self.names, self.than or self.names, strict=True))
 
 
-class Claim(ConsistentModel):
+class Claim(StrictModel):
     """One claim; it holds when it holds for every opponent in every column."""
 
     says: str = Field(min_length=1, description="the claim, in own words")

@@ -9,13 +9,11 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
@@ -44,6 +42,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.cost import PlanRow, run_cost
+from regft_core.settings.document import project_yaml
 from regft_core.settings.layers import nested
 from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
@@ -258,7 +257,7 @@ class Draft:
         task = rows.task(asked, asked.file.name, dev)
         if asked.unlabelled is not None:
             task["splits"]["unlabelled"] = asked.unlabelled.name
-        return head + _yaml(override | task | ood)
+        return head + project_yaml(override | task | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
         """Return ``params.yaml``."""
@@ -274,24 +273,24 @@ class Draft:
         sections = [
             f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
-            _yaml({"regft": __version__, "model": model}),
+            project_yaml({"regft": __version__, "model": model}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
             f"# The validation set of seed s is fold s % {setup.folds} of repeat s // {setup.folds}.\n",
-            _yaml({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
-            _yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
+            project_yaml({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
+            project_yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
             "# Shared by every method; a method's YAML may override values.\n",
-            _yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
+            project_yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
         ]
         if any(tuned.values()):
             sections += [
                 "# Chosen by folds of each run's training rows; its validation fold is not read.\n",
-                _yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
+                project_yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
             ]
         sections += [
-            _yaml({"method_settings": fixed}) if fixed else "",
-            _yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
+            project_yaml({"method_settings": fixed}) if fixed else "",
+            project_yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
-            _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
+            project_yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
         ]
         return "".join(sections)
 
@@ -343,7 +342,3 @@ class Draft:
 def _seen_from(folder: Path, root: Path, encoder: str) -> str:
     """Return the name of an encoder of the project at ``root`` as a project in ``folder`` knows it."""
     return encoder if encoder in ALIASES or os.path.isabs(encoder) else os.path.relpath(root / encoder, folder)
-
-
-def _yaml(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)

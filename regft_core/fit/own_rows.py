@@ -133,7 +133,7 @@ class OwnRows:
         labels = list(self.labels) if self.labels is not None else None
         data: dict[str, Any] = {
             "kind": self.kind,
-            "source": {"kind": "files", **asked.how.told},
+            "source": {"kind": "files", **asked.how.model_dump()},
             "splits": {"train": train, "dev": dict(dev)},
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,

@@ -55,7 +55,8 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "data": phase.data.model_dump(mode="json"),
             "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
             "training": of_run.training.model_dump(mode="json"),
-            **({"model": _model(of_run)} if phase.own_encoder else {}),
+            # A lent phase may read the encoder otherwise than its method does.
+            **({"model": _model(of_run)} if phase.model or phase.lent is not None else {}),
         }
         for of_run in context.phases
         for phase in [of_run.declared]

@@ -19,8 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from regft_core import shipped
 from regft_core.catalogue import OWN
 from regft_core.disk.files import write_text
@@ -30,7 +28,7 @@ from regft_core.models.source import layers_of
 from regft_core.names import plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.document import Document, Place, load_yaml, relative_name
+from regft_core.settings.document import Document, Place, load_yaml, project_yaml, relative_name
 from regft_core.settings.yaml_paths import CONTAMINATION, FOLDERS, PRESETS, find, names, read
 
 #: Where presets run; git and the project's own DVC ignore it.
@@ -140,8 +138,7 @@ def folder_text(root: Path, data: dict[str, Any]) -> str:
     data = data | {name: value for name, value in of_the_machine(root).items() if name not in data}
     store = data.get("store") or {}
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
-    data = with_moved_encoders(root, data)
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    return project_yaml(with_moved_encoders(root, data))
 
 
 def with_moved_encoders(root: Path, data: Any) -> Any:

@@ -114,18 +114,9 @@ class Draft:
             for source in [resolve_model(EncoderConfig(name=name), self.root)]
         }
 
-    @cached_property
-    def tokens(self) -> dict[str, list[int]]:
-        """Encoder -> tokens of each row, sorted."""
-        return {name: sorted(lengths.tokens) for name, lengths in self.lengths.items()}
-
-    def unread(self, encoder: str) -> str | None:
-        """Return why an encoder does not read the texts; None where it seems to."""
-        return unread(self.rows.examples, encoder, self.lengths[encoder])
-
     def length(self, encoder: str) -> tuple[int, float]:
         """Return the tokens of a row that are kept, and the share of the rows that this cuts."""
-        tokens, config = self.tokens[encoder], EncoderConfig(name=encoder)
+        tokens, config = sorted(self.lengths[encoder].tokens), EncoderConfig(name=encoder)
         most = min(longest_input(resolve_model(config, self.root), config) or LONGEST, LONGEST)
         wanted = tokens[max(0, int((1 - CUT) * len(tokens) + 0.999) - 1)]
         length = min(most, max(KEPT, -(-wanted // STEP) * STEP))
@@ -157,15 +148,13 @@ class Draft:
                 prices = price(setup.encoder, setup.folds, setup.trainings)
                 return [prices[name] for name in setup.methods if name in prices]
 
-            def all_runs(setup: Setup) -> float:
-                return sum(one.run for one in runs(setup)) * setup.folds * setup.repeats * setup.size
-
             def seconds_of(setup: Setup, workers: int) -> float:
                 # The final model has settings that are known then; where it is trained, it is counted as one more run.
                 vectors = dict[Any, float]()
                 for one in runs(setup):
                     vectors[one.read] = max(one.vectors, vectors.get(one.read, 0.0))
-                return AROUND + all_runs(setup) / workers + sum(vectors.values()) + final(setup)
+                all_runs = sum(one.run for one in runs(setup)) * setup.folds * setup.repeats * setup.size
+                return AROUND + all_runs / workers + sum(vectors.values()) + final(setup)
 
             def final(setup: Setup) -> float:
                 return max((one.final + one.vectors for one in runs(setup)), default=0.0)
@@ -182,16 +171,10 @@ class Draft:
             bounds = groups if several else [*self.rows.in_every_fold, *groups]
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
-            setup, more = choose(
-                self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
-            )
+            # A part of the rows has to have some of each label that counts, so that a model can be trained on it.
+            parts = min(self.rows.in_every_fold, default=rows) >= LEAST_OF_LABEL * max(PARTS)
+            setup, more = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes, parts)
             return replace(setup, serial=is_serial(setup)), seconds(setup), AROUND + final(setup), more
-
-    @property
-    def _may_forecast(self) -> bool:
-        """Whether a part of the rows has some of each label that counts, so that a model can be trained on it."""
-        least = min(self.rows.in_every_fold, default=len(self.rows.examples))
-        return least >= LEAST_OF_LABEL * max(PARTS)
 
     def _prices(self, project: Project, folder: Path, encoder: str, folds: int, trainings: int) -> dict[str, Price]:
         """Return method -> its price. A frozen encoder reads every row once, for all folds (``models/features.py``)."""
@@ -209,7 +192,7 @@ class Draft:
             cost = run_cost(priced, method, self.task, values, trained)
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, cost))
-        tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
+        tokens = [min(length, model.max_length) for length in self.lengths[encoder].tokens]
         mean = sum(tokens) / count
         sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}
         sizes |= {one.name: SetSize(one.rows, mean) for one in self.elsewhere}
@@ -286,9 +269,13 @@ class Draft:
                 "# Chosen by folds of each run's training rows; its validation fold is not read.\n",
                 project_yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
             ]
+        execution = dict(self.execution)
+        if setup.serial:
+            execution.pop("workers", None)
+            execution["executor"] = "serial"
         sections += [
             project_yaml({"method_settings": fixed}) if fixed else "",
-            project_yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
+            project_yaml({"execution": execution, "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
             project_yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
         ]
@@ -301,19 +288,14 @@ class Draft:
             return {"prefer": preferred} | ({} if self.elsewhere else {"tolerance": chance})
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
-    def _executed(self, setup: Setup) -> dict[str, Any]:
-        if not setup.serial:
-            return self.execution
-        return {name: value for name, value in self.execution.items() if name != "workers"} | {"executor": "serial"}
-
     def described(self, setup: Setup, seconds: float, more: str) -> list[str]:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""
         rows, (length, cut) = self.rows, self.length(setup.encoder)
         counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
         rare = f", because '{rows.rarest}' has under a fifth of the rows" if rows.rarest else ""
-        unread = self.unread(setup.encoder)
+        warning = unread(self.rows.examples, setup.encoder, self.lengths[setup.encoder])
         lines = [
-            *([unread] if unread else []),
+            *([warning] if warning else []),
             f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),
             f"labels: {rows.kind}: {rows.why}",
             f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",

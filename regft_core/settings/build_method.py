@@ -20,7 +20,7 @@ from regft_core.schema.method import Lent, Method, Phase, Registry, comparable, 
 from regft_core.schema.methods import MethodConfig, paths
 from regft_core.schema.params import Params
 from regft_core.schema.training import MatchConfig, StepsFactor, TrainingConfig, scaled
-from regft_core.settings.derived import Change, changes_of, flipped, settings_of, split_name
+from regft_core.settings.derived import Change, changes_of, flipped, settings_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import lay
 from regft_core.settings.preset import in_small
@@ -59,7 +59,9 @@ class MethodBuilder:
         if name not in self._derived:
             self._derived[name] = None  # asked for again meanwhile, it is no control
             if find(self.root, METHODS, name) is None:
-                arms = ((arm, end) for arm, end in split_name(name) if is_name(arm) and self.knows(arm))
+                # Every way to read the name as that of a control, the longest arm first.
+                cuts = [(name[:at], name[at + 1 :]) for at in range(len(name) - 2, 0, -1) if name[at] == "_"]
+                arms = ((arm, end) for arm, end in cuts if is_name(arm) and self.knows(arm))
                 changes = ((arm, self.controls(arm).get(end)) for arm, end in arms)
                 self._derived[name] = next(((arm, change) for arm, change in changes if change is not None), None)
         return self._derived[name]

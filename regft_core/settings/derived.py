@@ -126,12 +126,6 @@ def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
         yield ".".join(parts[: at + 2]) if added else path
 
 
-def split_name(name: str) -> list[tuple[str, str]]:
-    """(arm, end) of every way to read ``name`` as that of a control, the longest arm first."""
-    cuts = [at for at in range(len(name) - 2, 0, -1) if name[at] == "_"]
-    return [(name[:at], name[at + 1 :]) for at in cuts]
-
-
 def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> dict[str, Any]:
     """Plain fine-tuning under the arm's own settings: as long as its compute lasts, or without its method's file."""
     data, (*_, last) = document.data, [FINETUNE, *_stepping(document.data)]

@@ -17,12 +17,12 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import Lent, Method, Phase, Registry, comparable, is_name, method_factor
-from regft_core.schema.methods import MethodConfig, paths
+from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
 from regft_core.schema.training import MatchConfig, StepsFactor, TrainingConfig, scaled
 from regft_core.settings.derived import Change, changes_of, flipped, settings_of
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.layers import lay
+from regft_core.settings.layers import lay, paths
 from regft_core.settings.preset import in_small
 from regft_core.settings.validate import validate, validated
 from regft_core.settings.yaml_paths import METHODS, find, missing, read

@@ -24,10 +24,10 @@ from regft_core.errors import ConfigError
 from regft_core.hooks import compose, phase_entries
 from regft_core.names import listing
 from regft_core.schema.method import FINETUNE, Method, Registry
-from regft_core.schema.methods import WORDS, paths
+from regft_core.schema.methods import WORDS
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.document import Document, KeyPath, dotted, leaves
-from regft_core.settings.layers import lay
+from regft_core.settings.layers import lay, paths
 
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")

@@ -80,6 +80,12 @@ def _below(value: Any) -> Iterator[KeyPath]:
         yield from ((key, *path) for path in _below(inner))
 
 
+def paths(data: Mapping[str, Any]) -> list[str]:
+    """The dotted path of every section and every value of a method's file, in its order."""
+    below = _below({key: data[key] for key in SECTIONS if key in data})
+    return [dotted(path) for path in below if all(isinstance(part, str) for part in path)]
+
+
 def from_dotted(values: Mapping[str, Any], place: Place) -> Document:
     """Return dotted settings as a document in which everything stands at one place."""
     document = nested(values)

@@ -19,7 +19,7 @@ from regft_core.schema.method import Method
 from regft_core.settings.build_method import MethodBuilder, names_of
 from regft_core.settings.derived import differences, sentence, takes_away, undeclared
 from regft_core.settings.document import edited
-from regft_core.settings.trial_values import trials_of
+from regft_core.settings.project import trials_of
 
 #: Plain fine-tuning under the shared protocol.
 PLAIN = "vanilla"

@@ -19,7 +19,7 @@ from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import from_dotted, lay
 from regft_core.settings.params_errors import check_model
-from regft_core.settings.trial_values import Trial, trials_of, tuned_method
+from regft_core.settings.project import Trial, trials_of, tuned_method
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import METHODS, find, method_file, missing
 

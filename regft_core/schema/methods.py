@@ -8,16 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from regft_core.catalogue import MERGES
-from regft_core.schema import (
-    Inconsistency,
-    Layer,
-    Name,
-    OneOrMoreNames,
-    Seed,
-    Size,
-    StrictModel,
-    named_in,
-)
+from regft_core.schema import Inconsistency, Layer, Name, OneOrMoreNames, Seed, Size, StrictModel, named_in
 from regft_core.schema.training import MethodModel, PhaseModel
 
 #: The parts of a method's file that hold settings.

@@ -136,24 +136,23 @@ def check_report(
 
     An average over a set that is ``left_out`` has no value, and is no mistake.
     """
-    places: list[tuple[KeyPath, str, list[str]]] = []
-    for average, parts in params.report.averages.items():
-        for i, part in enumerate(parts):
-            for text in [part] if isinstance(part, str) else part:
-                task, name = split_part(text)
-                places.append((("report", "averages", average, i), name, [task]))
+    places: list[tuple[KeyPath, str, str]] = [
+        (("report", "averages", average, i), *split_part(text))
+        for average, parts in params.report.averages.items()
+        for i, part in enumerate(parts)
+        for text in ([part] if isinstance(part, str) else part)
+    ]
     for i, name in enumerate(params.report.decide_by):
-        places.append((("report", "decide_by", i), name, list(params.grid.tasks)))
-    for at, name, on_tasks in places:
-        for task in on_tasks:
-            sets = ["dev", *tasks[task].ood] if task in tasks else [name]
-            sets += left_out.get(task, ()) if at[1] == "averages" else ()
-            if task not in params.grid.tasks:
-                hint = suggestion(task, params.grid.tasks, "tasks listed")
-                yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
-            elif name not in sets:
-                hint = suggestion(name, sets, f"sets of {task}")
-                yield document.problem("unknown-set", at, f"task '{task}' is not evaluated on '{name}'", hint)
+        places += [(("report", "decide_by", i), task, name) for task in params.grid.tasks]
+    for at, task, name in places:
+        sets = ["dev", *tasks[task].ood] if task in tasks else [name]
+        sets += left_out.get(task, ()) if at[1] == "averages" else ()
+        if task not in params.grid.tasks:
+            hint = suggestion(task, params.grid.tasks, "tasks listed")
+            yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
+        elif name not in sets:
+            hint = suggestion(name, sets, f"sets of {task}")
+            yield document.problem("unknown-set", at, f"task '{task}' is not evaluated on '{name}'", hint)
 
 
 def check_evaluations(

@@ -23,20 +23,8 @@ from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.encoders import read_contamination, sentences
 from regft_core.settings.layers import lay, on_task, shared_sections
-from regft_core.settings.method_errors import (
-    check_compositions,
-    check_encoders,
-    check_layers,
-    check_lent,
-    check_tuning,
-)
-from regft_core.settings.params_errors import (
-    check_evaluations,
-    check_model,
-    check_params,
-    check_report,
-    check_version,
-)
+from regft_core.settings.method_errors import check_compositions, check_encoders, check_layers, check_lent, check_tuning
+from regft_core.settings.params_errors import check_evaluations, check_model, check_params, check_report, check_version
 from regft_core.settings.preset import in_small
 from regft_core.settings.project import LeftOut, Project
 from regft_core.settings.task_errors import check_folds, check_task, file_name, is_there, referenced_tasks

@@ -64,10 +64,7 @@ class EncoderConfig(StrictModel):
         if self.stride and self.windows == 1:
             yield ("stride",), f"stride: {self.stride} is what windows share, and there is one; set windows: 4"
         if 2 * self.stride >= self.max_length:
-            yield (
-                ("stride",),
-                f"stride: {self.stride} must be less than half of max_length: {self.max_length}",
-            )
+            yield ("stride",), f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
 
 
 # ---------------------------------------------------------------------------------------- training

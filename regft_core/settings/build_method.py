@@ -198,20 +198,18 @@ class _PhaseBuilder:
     def phases(self, config: MethodConfig) -> tuple[Phase, ...]:
         """Return the phases; those without a problem where there are some."""
         phases: list[Phase] = []
-        earlier: list[str] = []
+        names = list(config.by_phase())
         for name, phase in config.by_phase().items():
-            path = config.path(name)
+            path, earlier = config.path(name), names[: names.index(name)]
             if phase.method is not None:
                 try:
                     phases += _lent(self._other(phase.method, (*path, "method")), name)
                 except ConfigError as error:
                     self.problems.extend(error.problems)
-                earlier.append(name)
                 continue
             options = self._options(phase.regularisers, path)
             self.problems.extend(self._lacking_phases(options, name, earlier, path))
             start = ["checkpoint", *earlier][-1] if phase.start == "previous" else phase.start
-            earlier.append(name)
             training = self._protocol(path, phase.data.task)
             if training is not None:
                 explicit = {key: getattr(training, key) for key in phase.training if key != "steps_factor"}

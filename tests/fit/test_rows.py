@@ -65,7 +65,7 @@ def test_a_long_tail_stays_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> No
     ordered = read(tmp_path, ["1"] * 9 + ["2"] * 8 + ["3"] * 7 + ["4", "4", "5"], "ordinal")
     assert ordered.labels == ("1", "2", "3")
     several = read(tmp_path, ["a;b", "a", "b"] * 4 + ["a;c"], "multi_label")
-    assert (several.labels, several.left_out) == (("a", "b", "c"), ())
+    assert (several.labels, several.left_out) == (("a", "b", "c"), {})
 
 
 def test_rows_without_label_or_text_are_counted(tmp_path: Path) -> None:

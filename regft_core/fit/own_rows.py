@@ -106,10 +106,8 @@ class OwnRows:
     @property
     def rare_line(self) -> str:
         """Return a sentence on how labels with few rows are treated; empty where there are none."""
-        one_label = find(self.kind).one_label
-        rare = list(self.left_out) or [
-            label for label, count in self.counts.items() if count < LEAST_ROWS and one_label
-        ]
+        counts = self.counts.items() if find(self.kind).one_label else ()
+        rare = list(self.left_out) or [label for label, count in counts if count < LEAST_ROWS]
         few = f"{plural(len(rare), 'label')} with fewer than {LEAST_ROWS} rows ({listing(rare)})"
         if self.left_out:
             rows = plural(sum(self.left_out.values()), "row")

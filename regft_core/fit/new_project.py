@@ -161,11 +161,8 @@ def new_method(root: Path, name: str) -> list[Path]:
     }
     is_name = name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_name or keyword.iskeyword(name) or yaml.safe_load(name) != name:  # a word of YAML: null, true
-        problem = (
-            "name-not-possible",
-            f"'{name}' names no method",
-            "use lower case, digits and _, as in label_smoothing",
-        )
+        hint = "use lower case, digits and _, as in label_smoothing"
+        problem = "name-not-possible", f"'{name}' names no method", hint
     elif name in REGULARISERS.names() or find(root, METHODS, name) is not None:
         problem = "name-taken", f"there is a method '{name}' already", "choose another name"
     elif there := [str(path) for path in files if (root / path).exists()]:

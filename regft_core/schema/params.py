@@ -201,10 +201,8 @@ class ExecutionConfig(StrictModel):
     def inconsistencies(self) -> Iterator[Inconsistency]:
         for name in ("tf32", "cuda_graphs"):
             if getattr(self, name) and self.device in ("cpu", "mps"):
-                yield (
-                    (name,),
-                    f"{name} is for CUDA devices, but device is {self.device}; remove it, or set device: cuda",
-                )
+                message = f"{name} is for CUDA devices, but device is {self.device}"
+                yield (name,), f"{message}; remove it, or set device: cuda"
         for name in ("ray", "slurm"):
             if getattr(self, name) is not None and self.executor != name:
                 message = f"has options of executor '{name}', but the executor is '{self.executor}'"

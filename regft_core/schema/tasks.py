@@ -137,10 +137,8 @@ class PromptConfig(StrictModel):
         places, allowed = PLACES.findall(self.template), ["{text}", *(["{text_pair}"] if paired else []), MASK]
         for place in dict.fromkeys([*allowed, *places]):
             if place not in allowed:
-                yield (
-                    ("template",),
-                    f"the template has {place}, which this task has not; allowed are {listing(allowed)}",
-                )
+                message = f"the template has {place}, which this task has not; allowed are {listing(allowed)}"
+                yield ("template",), message
             elif places.count(place) != 1:
                 yield ("template",), f"the template has {place} {places.count(place)} times; write it once"
         if missing := [label for label in labels or () if label not in self.words]:
@@ -149,10 +147,8 @@ class PromptConfig(StrictModel):
             if label not in (labels or ()):
                 yield ("words", label), f"'{label}' is not a label of this task; {suggestion(label, labels or ())}"
             if not word or word != word.strip() or list(self.words.values()).count(word) > 1:
-                yield (
-                    ("words", label),
-                    f"the word of '{label}' is {word!r}; give each label one of its own, without spaces",
-                )
+                message = f"the word of '{label}' is {word!r}; give each label one of its own, without spaces"
+                yield ("words", label), message
 
 
 class TaskConfig(StrictModel):

@@ -143,9 +143,8 @@ def settings_lines(project: Project) -> list[str]:
     changed = [(f"every method on {task}", _changed(builder.shared(task), builder.params)) for task in tasks]
     for name in project.methods:
         base, document = builder.base(name), builder.document(name)
-        changed.append(
-            (name if base == name else f"{name} (an arm of {base})", _changed(document, builder.source(base)))
-        )
+        who = name if base == name else f"{name} (an arm of {base})"
+        changed.append((who, _changed(document, builder.source(base))))
     for task in tasks:
         for name in project.methods:
             changed.append((f"{name} on {task}", _changed(builder.document(name, task), builder.document(name))))

@@ -8,7 +8,7 @@ the same tasks in between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,15 +146,11 @@ def read_contamination(root: Path) -> Contamination:
     return Contamination(trained_on=trained_on)
 
 
-def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> list[str]:
-    """Return warnings about ``task``, which is evaluated on ``sets``; nothing where the encoder saw none of them."""
-    found = []
+def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> Iterator[str]:
+    """Yield warnings about ``task``, which is evaluated on ``sets``; nothing where the encoder saw none of them."""
     if task in seen:
-        found.append(f"{encoder} was trained on {seen[task]}: scores on {task} are not those of few labels alone")
+        yield f"{encoder} was trained on {seen[task]}: scores on {task} are not those of few labels alone"
     for name in sets:
         if name in seen and name != task:
-            found.append(
-                f"{encoder} was trained on {seen[name]}: for it the set {name}, which judges {task}, is not out of "
-                "distribution"
-            )
-    return found
+            judges = f"for it the set {name}, which judges {task}, is not out of distribution"
+            yield f"{encoder} was trained on {seen[name]}: {judges}"

@@ -199,18 +199,16 @@ def read_published(root: Path, name: str) -> PublishedConfig:
     return validated(PublishedConfig, document)
 
 
-def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
-    """Problems of ``report.published``: tables that are not there, or wrong themselves."""
+def check_published(root: Path, params: Params, document: Document) -> Iterator[Problem]:
+    """Yield problems of ``report.published``: tables that are not there, or wrong themselves."""
     there, given = names(root, PUBLISHED), document.data["report"].get("published")
-    found = []
     for i, name in enumerate(params.report.published):
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
         if name not in there:
             message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, there, "tables there")
-            found.append(document.problem("unknown-table", at, message, hint))
+            yield document.problem("unknown-table", at, message, hint)
             continue
         try:
             read_published(root, name)
         except ConfigError as error:
-            found += error.problems
-    return found
+            yield from error.problems

@@ -224,10 +224,9 @@ def load_project(
         reader.note(check_model(root, sections[name][1], shared_on(name)))
 
     reader.note(check_lent(params, methods, reader.documents))
-    trials: dict[str, list[Method]] = {}
-    if params.tuning is not None:
-        problems, trials = check_tuning(params.tuning, methods, params.methods, builder)
-        reader.note(problems)
+    problems, trials = check_tuning(builder, methods)
+    reader.note(problems)
+    every = {task: config for task, config in reader.tasks.items() if task in sections}
     for name, method in methods.items():
         place = reader.documents[method_file(name)]
         for task in grid:
@@ -239,7 +238,6 @@ def load_project(
                 task: [changed[name, task]] if (name, task) in changed else [method, *trials.get(name, ())]
                 for task in grid
             }
-            every = {task: config for task, config in reader.tasks.items() if task in sections}
             reader.note(check_compositions(builder, tried, grid, every, sections, place))
     try:
         seen = read_contamination(root)

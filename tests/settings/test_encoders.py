@@ -117,7 +117,7 @@ def test_of_a_table(build: Any) -> None:
         "opinions": "Opinions 1.0 (its card)",
     }
     assert seen.of("another", ["opinions"]) == {}
-    assert sentences("minilm", "opinions", seen.of("minilm", ["opinions", "reviews"]), ["reviews", "films"]) == [
+    assert [*sentences("minilm", "opinions", seen.of("minilm", ["opinions", "reviews"]), ["reviews", "films"])] == [
         "minilm was trained on Opinions 1.0 (its card): scores on opinions are not those of few labels alone",
         "minilm was trained on All reviews (its card): for it the set reviews, which judges opinions, is not out of "
         "distribution",

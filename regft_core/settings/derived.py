@@ -87,7 +87,10 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
     for name, several in flips.items():
         for regulariser, change in several:
             changes.setdefault(name if len(several) == 1 else f"{regulariser}_{name}", change)
-    if _trains_with_a_method(data) and not any(change.zero for change in changes.values()):
+    # An arm that is no control, takes steps, and differs from plain fine-tuning in more than its protocol.
+    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
+    trains = method and _stepping(data) and not data.get("control_for")
+    if trains and not any(change.zero for change in changes.values()):
         changes.setdefault("plain", Change("plain fine-tuning", plain="shared", zero=True))
     return changes
 
@@ -141,12 +144,6 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
     }
 
 
-def _trains_with_a_method(data: Mapping[str, Any]) -> bool:
-    """Whether an arm that is no control takes steps, and differs from plain fine-tuning in more than its protocol."""
-    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
-    return method and bool(_stepping(data)) and not data.get("control_for")
-
-
 def _stepping(data: Mapping[str, Any]) -> list[str]:
     """Phases that take steps."""
     protocols = {name: phase.get("training") for name, phase in _phases(data).items()}
@@ -196,8 +193,6 @@ def _applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
 
 #: Differences that a sentence names one by one.
 NAMED = 4
-
-
 #: Stands for the value of a setting that an arm does not have.
 MISSING = "nothing"
 

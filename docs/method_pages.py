@@ -17,7 +17,8 @@ import yaml
 from latex2mathml.converter import convert
 
 from regft_core.grid.method_table import Line, all_methods, catalogue
-from regft_core.settings.papers.published import published_names, read_published
+from regft_core.settings.published import read_published
+from regft_core.settings.yaml_paths import PUBLISHED, names
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTES: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "method_notes.yaml").read_text(encoding="utf-8"))
@@ -98,8 +99,8 @@ def _page(line: Line) -> Iterator[str]:
     cost = "depends on other rows" if line.cost is None else f"{line.cost:.3g} times plain fine-tuning"
     yield f"Declared cost: {cost} (passes, at 4 epochs). Phases: {line.phases}."
     for what in ("controls", "replacements", "variants", "combined"):
-        if names := getattr(line, what):
-            yield f"{what.capitalize()}: {', '.join(_linked(name) for name in names.split(', '))}."
+        if others := getattr(line, what):
+            yield f"{what.capitalize()}: {', '.join(_linked(name) for name in others.split(', '))}."
     yield "## When to take it"
     advice = [NOTES["notes"][kind] for kind in kinds]
     yield "\n".join(f"- **Take it:** {note['take']}\n- **Leave it:** {note['leave']}" for note in advice)
@@ -169,7 +170,7 @@ def _measured(name: str) -> Iterator[str]:
 @cache
 def published_tables() -> list[tuple[str, Any]]:
     """Return (title, table) of every published table."""
-    tables = {name: read_published(ROOT, name) for name in published_names(ROOT)}
+    tables = {name: read_published(ROOT, name) for name in names(ROOT, PUBLISHED)}
     return [(f"{table.paper}: {_item(table.table)}, {table.what}", table) for table in tables.values()]
 
 

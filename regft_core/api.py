@@ -49,8 +49,8 @@ from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.document import edited, load_yaml
-from regft_core.settings.grid import cells
 from regft_core.settings.preset import put
+from regft_core.settings.project import cells
 
 __all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 

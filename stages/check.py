@@ -18,11 +18,8 @@ from regft_core.hooks.registry import discover
 from regft_core.names import listing, plural
 from regft_core.runs.work import Work
 from regft_core.settings.cost import table
-from regft_core.settings.grid import cells
-from regft_core.settings.layers import all_sizes
-from regft_core.settings.project import Project
-from regft_core.settings.provenance import settings_lines
-from regft_core.settings.trial_values import budget_lines
+from regft_core.settings.layers import all_sizes, settings_lines
+from regft_core.settings.project import Project, budget_lines, cells
 
 from .common import COLUMNS, PRESET, argument, command, flag, project_or_preset, refuse_contradictions
 

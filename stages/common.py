@@ -22,7 +22,7 @@ from regft_core.schema.sources import FileFormat
 from regft_core.settings.document import Document
 from regft_core.settings.preset import lay_out, preset_document, preset_file
 from regft_core.settings.project import Project
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validated
 
 if TYPE_CHECKING:
     from regft_core.contract import Promise
@@ -116,10 +116,7 @@ def format_of(arguments: argparse.Namespace) -> FileFormat:
     delimiter = {"\\t": "\t", "tab": "\t"}.get(arguments.delimiter, arguments.delimiter)
     said = {"delimiter": delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
     said["decimal"] = getattr(arguments, "decimal", None)
-    how, problems = validate(FileFormat, Document(said, {}, "command line"))
-    if how is None:
-        raise ConfigError(problems)
-    return how
+    return validated(FileFormat, Document(said, {}, "command line"))
 
 
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:

@@ -16,7 +16,7 @@ from regft_core.grid.cell_keys import read_failures
 from regft_core.names import plural
 from regft_core.report import project_inputs, show, write_report
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import cells
+from regft_core.settings.project import cells
 from regft_core.settings.yaml_paths import LEADERBOARD, store_path
 
 from .common import COLUMNS, command, flag

@@ -18,12 +18,10 @@ from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
-from regft_core.settings.grid import cells
-from regft_core.settings.preset import FOLDER, lay_out, preset_file, preset_names
-from regft_core.settings.project import Project
+from regft_core.settings.preset import FOLDER, lay_out, lay_out_small, preset_file
+from regft_core.settings.project import Project, cells
 from regft_core.settings.run_config import lay_out_config
-from regft_core.settings.small import lay_out_small
-from regft_core.settings.yaml_paths import LEADERBOARD, no_project
+from regft_core.settings.yaml_paths import LEADERBOARD, PRESETS, names, no_project
 
 from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refuse_contradictions
 
@@ -146,7 +144,7 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
 def listed(root: Path) -> str:
     """Every preset with the first line of its file, which says what it makes."""
     lines = []
-    for name in preset_names(root):
+    for name in names(root, PRESETS):
         head = (root / preset_file(root, name)).read_text(encoding="utf-8").partition("\n")[0]
         text = f"  {name}: {head.lstrip('# ')}" if head.startswith("#") else f"  {name}"
         lines.append(fill(text, COLUMNS, subsequent_indent="    ", break_on_hyphens=False))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core import shipped
 from regft_core.catalogue import OWN
 from regft_core.contract.tiny import WORDS, tiny_encoder
 from regft_core.disk.files import write_text
@@ -20,11 +19,11 @@ from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.data import prepare
 from regft_core.hooks.registry import discover
 from regft_core.runs.opened_project import Job, open_project
-from regft_core.settings.checks.method_errors import composition_errors
 from regft_core.settings.derived import changes_of, regularisers_of
+from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import link
 from regft_core.settings.run_config import yaml_text
-from regft_core.settings.yaml_paths import METHODS, find, method_file, names_in, read, task_file
+from regft_core.settings.yaml_paths import METHODS, find, method_file, names, read, task_file
 
 SIZE = 16
 ROWS = {"train": 32, "dev": 16}
@@ -127,13 +126,13 @@ def _base(root: Path, folder: Path) -> Path:
 
 def _methods(folder: Path, name: str) -> Iterator[str]:
     """Methods that may have the regulariser: that of its name; else it alone, the project's others, the shipped."""
-    own = names_in(folder / METHODS)
+    own = sorted(path.stem for path in (folder / METHODS).glob("*.yaml"))
     if find(folder, METHODS, name) is not None:
         yield name
         return
     write_text(folder / method_file(name), yaml_text({"regularisers": {name: {}}, "training": {}}))
     yield name
-    documents = {other: read(folder, METHODS, other) for other in (*own, *names_in(shipped.FOLDER / METHODS))}
+    documents = {other: read(folder, METHODS, other) for other in (*own, *names(folder, METHODS))}
     having = [(other, _options(found.data, name)) for other, found in documents.items() if found is not None]
     # That with the fewest options of its own: the nearest to the method as it is.
     yield from (other for other, options in sorted(having, key=lambda pair: len(pair[1])) if options)

@@ -9,13 +9,11 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
@@ -43,12 +41,12 @@ from regft_core.names import plural
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.checks.method_errors import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
-from regft_core.settings.grid import Cell
+from regft_core.settings.document import project_yaml
 from regft_core.settings.layers import nested
+from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
 from regft_core.settings.yaml_paths import OVERRIDE, TASKS, ships, task_file
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
@@ -116,18 +114,9 @@ class Draft:
             for source in [resolve_model(EncoderConfig(name=name), self.root)]
         }
 
-    @cached_property
-    def tokens(self) -> dict[str, list[int]]:
-        """Encoder -> tokens of each row, sorted."""
-        return {name: sorted(lengths.tokens) for name, lengths in self.lengths.items()}
-
-    def unread(self, encoder: str) -> str | None:
-        """Return why an encoder does not read the texts; None where it seems to."""
-        return unread(self.rows.examples, encoder, self.lengths[encoder])
-
     def length(self, encoder: str) -> tuple[int, float]:
         """Return the tokens of a row that are kept, and the share of the rows that this cuts."""
-        tokens, config = self.tokens[encoder], EncoderConfig(name=encoder)
+        tokens, config = sorted(self.lengths[encoder].tokens), EncoderConfig(name=encoder)
         most = min(longest_input(resolve_model(config, self.root), config) or LONGEST, LONGEST)
         wanted = tokens[max(0, int((1 - CUT) * len(tokens) + 0.999) - 1)]
         length = min(most, max(KEPT, -(-wanted // STEP) * STEP))
@@ -159,15 +148,13 @@ class Draft:
                 prices = price(setup.encoder, setup.folds, setup.trainings)
                 return [prices[name] for name in setup.methods if name in prices]
 
-            def all_runs(setup: Setup) -> float:
-                return sum(one.run for one in runs(setup)) * setup.folds * setup.repeats * setup.size
-
             def seconds_of(setup: Setup, workers: int) -> float:
                 # The final model has settings that are known then; where it is trained, it is counted as one more run.
                 vectors = dict[Any, float]()
                 for one in runs(setup):
                     vectors[one.read] = max(one.vectors, vectors.get(one.read, 0.0))
-                return AROUND + all_runs(setup) / workers + sum(vectors.values()) + final(setup)
+                all_runs = sum(one.run for one in runs(setup)) * setup.folds * setup.repeats * setup.size
+                return AROUND + all_runs / workers + sum(vectors.values()) + final(setup)
 
             def final(setup: Setup) -> float:
                 return max((one.final + one.vectors for one in runs(setup)), default=0.0)
@@ -184,16 +171,10 @@ class Draft:
             bounds = groups if several else [*self.rows.in_every_fold, *groups]
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
-            setup, more = choose(
-                self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
-            )
+            # A part of the rows has to have some of each label that counts, so that a model can be trained on it.
+            parts = min(self.rows.in_every_fold, default=rows) >= LEAST_OF_LABEL * max(PARTS)
+            setup, more = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes, parts)
             return replace(setup, serial=is_serial(setup)), seconds(setup), AROUND + final(setup), more
-
-    @property
-    def _may_forecast(self) -> bool:
-        """Whether a part of the rows has some of each label that counts, so that a model can be trained on it."""
-        least = min(self.rows.in_every_fold, default=len(self.rows.examples))
-        return least >= LEAST_OF_LABEL * max(PARTS)
 
     def _prices(self, project: Project, folder: Path, encoder: str, folds: int, trainings: int) -> dict[str, Price]:
         """Return method -> its price. A frozen encoder reads every row once, for all folds (``models/features.py``)."""
@@ -211,7 +192,7 @@ class Draft:
             cost = run_cost(priced, method, self.task, values, trained)
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, cost))
-        tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
+        tokens = [min(length, model.max_length) for length in self.lengths[encoder].tokens]
         mean = sum(tokens) / count
         sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}
         sizes |= {one.name: SetSize(one.rows, mean) for one in self.elsewhere}
@@ -259,7 +240,7 @@ class Draft:
         task = rows.task(asked, asked.file.name, dev)
         if asked.unlabelled is not None:
             task["splits"]["unlabelled"] = asked.unlabelled.name
-        return head + _yaml(override | task | ood)
+        return head + project_yaml(override | task | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
         """Return ``params.yaml``."""
@@ -275,24 +256,28 @@ class Draft:
         sections = [
             f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
-            _yaml({"regft": __version__, "model": model}),
+            project_yaml({"regft": __version__, "model": model}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
             f"# The validation set of seed s is fold s % {setup.folds} of repeat s // {setup.folds}.\n",
-            _yaml({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
-            _yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
+            project_yaml({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
+            project_yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
             "# Shared by every method; a method's YAML may override values.\n",
-            _yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
+            project_yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
         ]
         if any(tuned.values()):
             sections += [
                 "# Chosen by folds of each run's training rows; its validation fold is not read.\n",
-                _yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
+                project_yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
             ]
+        execution = dict(self.execution)
+        if setup.serial:
+            execution.pop("workers", None)
+            execution["executor"] = "serial"
         sections += [
-            _yaml({"method_settings": fixed}) if fixed else "",
-            _yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
+            project_yaml({"method_settings": fixed}) if fixed else "",
+            project_yaml({"execution": execution, "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
-            _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
+            project_yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
         ]
         return "".join(sections)
 
@@ -303,19 +288,14 @@ class Draft:
             return {"prefer": preferred} | ({} if self.elsewhere else {"tolerance": chance})
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
-    def _executed(self, setup: Setup) -> dict[str, Any]:
-        if not setup.serial:
-            return self.execution
-        return {name: value for name, value in self.execution.items() if name != "workers"} | {"executor": "serial"}
-
     def described(self, setup: Setup, seconds: float, more: str) -> list[str]:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""
         rows, (length, cut) = self.rows, self.length(setup.encoder)
         counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
         rare = f", because '{rows.rarest}' has under a fifth of the rows" if rows.rarest else ""
-        unread = self.unread(setup.encoder)
+        warning = unread(self.rows.examples, setup.encoder, self.lengths[setup.encoder])
         lines = [
-            *([unread] if unread else []),
+            *([warning] if warning else []),
             f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),
             f"labels: {rows.kind}: {rows.why}",
             f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",
@@ -344,7 +324,3 @@ class Draft:
 def _seen_from(folder: Path, root: Path, encoder: str) -> str:
     """Return the name of an encoder of the project at ``root`` as a project in ``folder`` knows it."""
     return encoder if encoder in ALIASES or os.path.isabs(encoder) else os.path.relpath(root / encoder, folder)
-
-
-def _yaml(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)

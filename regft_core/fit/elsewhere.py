@@ -41,7 +41,7 @@ class Elsewhere:
         """Return the set's YAML, in the task's ``ood``; labels are read as those of the training file."""
         dropped = sorted({*own.unlabelled, *self.unlabelled, *own.left_out})
         data: dict[str, Any] = {
-            "source": {"kind": "files", **asked.how.told},
+            "source": {"kind": "files", **asked.how.model_dump()},
             "split": self.file.name,
             "drop_labels": dropped or None,
             "drop_empty": self.without_text > 0 or None,

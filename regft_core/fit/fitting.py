@@ -31,7 +31,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.serve.export import export
-from regft_core.settings.grid import Cell, cells
+from regft_core.settings.project import Cell, cells
 from regft_core.settings.yaml_paths import RESULTS
 
 #: Where projects are made without a folder.
@@ -130,12 +130,17 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     with _own_products():
         say("\n".join(make(wanted)))  # not stopped: it refuses too few minutes with the number that is needed
         record = read_json(place / RECORD)
-        with staying(), _limited(wanted, limit):
-            _compare(place, record["task"], read_preset(wanted.root), limit - record.get("reserve", 0), say)
-            run(place)
-            method, decision = decided(place, record["task"])
-            say(f"taken: {method}")
-            path = export(refit(place, method, record["task"], "full", say=say))
+        try:
+            with staying(), _until(limit):
+                _compare(place, record["task"], read_preset(wanted.root), limit - record.get("reserve", 0), say)
+                run(place)
+                method, decision = decided(place, record["task"])
+                say(f"taken: {method}")
+                path = export(refit(place, method, record["task"], "full", say=say))
+        except OutOfTime:
+            message = f"{place}: not done within {LIMIT:g} times {wanted.minutes:g} minutes; what finished is kept"
+            hint = "call it again: it goes on; or with more --minutes"
+            raise RunFailed("out-of-time", f"{message}\n    -> {hint}") from None
     return Taken(method, decision, path, open_project(place).params.report.not_run)
 
 
@@ -204,16 +209,6 @@ def _own_products() -> Iterator[None]:
     finally:
         if before is None:
             del os.environ[SWITCH]
-
-
-@contextmanager
-def _limited(wanted: Wanted, limit: float) -> Iterator[None]:
-    try:
-        with _until(limit):
-            yield
-    except OutOfTime:
-        message = f"{wanted.place}: not done within {LIMIT:g} times {wanted.minutes:g} minutes; what finished is kept"
-        raise RunFailed("out-of-time", f"{message}\n    -> call it again: it goes on; or with more --minutes") from None
 
 
 @contextmanager

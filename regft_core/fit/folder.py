@@ -38,7 +38,7 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
         "minutes": draft.minutes,
         "seed": draft.seed,
         "encoders": list(draft.encoders),
-        "written": draft.asked.how.told,
+        "written": draft.asked.how.model_dump(),
         "ood": {one.name: sha256_file(one.file) for one in draft.elsewhere},
         "unlabelled": draft.asked.unlabelled and sha256_file(draft.asked.unlabelled),
     }

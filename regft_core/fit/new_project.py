@@ -22,6 +22,7 @@ from regft_core.disk.files import TEMPORARY, explained, temporary_name, write_te
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.names import listing
+from regft_core.settings.document import project_yaml
 from regft_core.settings.yaml_paths import METHODS, TASKS, find, method_file, names, task_file
 
 EXAMPLE = "cue_sentence"
@@ -125,9 +126,7 @@ def declare(asked: Asked) -> tuple[str, list[Problem]]:
         "# `columns: {group: ...}` keeps rows of one author or product together.\n"
     )
     data = rows.task(asked, f"{task}/{asked.file.name}", {"folds": 5, "repeats": 2})
-    return head + yaml.safe_dump(
-        data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
-    ), problems
+    return head + project_yaml(data), problems
 
 
 YAML = """\
@@ -162,11 +161,8 @@ def new_method(root: Path, name: str) -> list[Path]:
     }
     is_name = name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_name or keyword.iskeyword(name) or yaml.safe_load(name) != name:  # a word of YAML: null, true
-        problem = (
-            "name-not-possible",
-            f"'{name}' names no method",
-            "use lower case, digits and _, as in label_smoothing",
-        )
+        hint = "use lower case, digits and _, as in label_smoothing"
+        problem = "name-not-possible", f"'{name}' names no method", hint
     elif name in REGULARISERS.names() or find(root, METHODS, name) is not None:
         problem = "name-taken", f"there is a method '{name}' already", "choose another name"
     elif there := [str(path) for path in files if (root / path).exists()]:

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class OwnRows:
         kind: a file of ``regft_core/kinds``.
         labels: their names; None for numbers.
         counts: rows of each label.
-        left_out: labels with so few rows that these are left out; ``rare_rows`` of them.
+        left_out: rows of each label that has so few that they are left out.
         groups: how many there are; None where no column names them.
         delimiter: what joins the labels of a cell; None where a row has one.
         unlabelled: how cells without a label are written.
@@ -89,8 +89,7 @@ class OwnRows:
     without_label: int
     without_text: int
     why: str
-    left_out: tuple[str, ...] = ()
-    rare_rows: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -107,15 +106,13 @@ class OwnRows:
     @property
     def rare_line(self) -> str:
         """Return a sentence on how labels with few rows are treated; empty where there are none."""
-        what = f"with fewer than {LEAST_ROWS} rows"
+        counts = self.counts.items() if find(self.kind).one_label else ()
+        rare = list(self.left_out) or [label for label, count in counts if count < LEAST_ROWS]
+        few = f"{plural(len(rare), 'label')} with fewer than {LEAST_ROWS} rows ({listing(rare)})"
         if self.left_out:
-            few = f"{plural(len(self.left_out), 'label')} {what} ({listing(list(self.left_out))})"
-            return f"left out: {few}, {plural(self.rare_rows, 'row')} in all: never predicted, and in no score"
-        rare = [label for label, count in self.counts.items() if count < LEAST_ROWS and find(self.kind).one_label]
-        if not rare:
-            return ""
-        few = f"{plural(len(rare), 'label')} {what} ({listing(rare)})"
-        return f"rare: {few}: hardly ever predicted, and scores count what is missed"
+            rows = plural(sum(self.left_out.values()), "row")
+            return f"left out: {few}, {rows} in all: never predicted, and in no score"
+        return f"rare: {few}: hardly ever predicted, and scores count what is missed" if rare else ""
 
     @property
     def in_every_fold(self) -> list[int]:
@@ -133,7 +130,7 @@ class OwnRows:
         labels = list(self.labels) if self.labels is not None else None
         data: dict[str, Any] = {
             "kind": self.kind,
-            "source": {"kind": "files", **asked.how.told},
+            "source": {"kind": "files", **asked.how.model_dump()},
             "splits": {"train": train, "dev": dict(dev)},
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
@@ -233,9 +230,8 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
     counts = Counter(label for cell in cells for label in cell) if has_labels else Counter[str]()
     useless = too_little(labels, cells, counts) if len(cells) >= 2 * LEAST_ROWS and not problems else None
     problems += [asked.problem(useless[0], "--label", *useless[1:])] if useless else []
-    few = left_out(find(labels.kind), counts)
-    rare_rows = sum(counts.pop(label) for label in few)
-    examples = [example for example, cell in zip(examples, cells, strict=True) if not {*cell} & {*few}]
+    few = {label: counts.pop(label) for label in left_out(find(labels.kind), counts)}
+    examples = [example for example, cell in zip(examples, cells, strict=True) if few.keys().isdisjoint(cell)]
     own = OwnRows(
         examples=tuple(examples),
         kind=labels.kind,
@@ -247,8 +243,7 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         without_label=len(unlabelled),
         without_text=without_text,
         why=labels.why,
-        left_out=tuple(few),
-        rare_rows=rare_rows,
+        left_out=few,
     )
     return own, problems[:LEAST_ROWS] or list(_too_little(asked, own, len(cells)))
 

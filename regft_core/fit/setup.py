@@ -23,11 +23,11 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import plural, suggestion
-from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
+from regft_core.schema import Inconsistency, Name, NameList, StrictModel
 from regft_core.schema.method import Method
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.document import KeyPath, load_yaml
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validated
 
 PRESET = "pipelines/own_data.yaml"
 #: Encoders from strong to weak that are tried without ``--model``.
@@ -54,7 +54,7 @@ class OwnTuning(StrictModel):
     methods: dict[Name, list[Annotated[list[dict[str, Any]], Field(min_length=1)]]] = Field({})
 
 
-class OwnPreset(ConsistentModel):
+class OwnPreset(StrictModel):
     """``pipelines/own_data.yaml``."""
 
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
@@ -95,11 +95,7 @@ class OwnPreset(ConsistentModel):
 def read_preset(root: Path) -> OwnPreset:
     """Return the preset of the project, else the shipped one. Raises ConfigError with all that is wrong in it."""
     own = root / PRESET
-    document = load_yaml(own if own.is_file() else shipped.FOLDER / PRESET, root)
-    preset, problems = validate(OwnPreset, document)
-    if preset is None or problems:
-        raise ConfigError(problems)
-    return preset
+    return validated(OwnPreset, load_yaml(own if own.is_file() else shipped.FOLDER / PRESET, root))
 
 
 def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem]]:

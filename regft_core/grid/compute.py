@@ -27,8 +27,7 @@ from regft_core.runs.opened_project import Job, named_cells, open_project
 from regft_core.runs.outputs import trains_encoder, write_cell
 from regft_core.runs.run import STAGES, Stage, look_up
 from regft_core.runs.work import Work, is_current
-from regft_core.settings.grid import Cell, cells, parse_size
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project, cells, parse_size
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,8 @@ from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
-from regft_core.settings.grid import Cell, parse_size
-from regft_core.settings.project import Project
-from regft_core.settings.provenance import described
+from regft_core.settings.layers import described
+from regft_core.settings.project import Cell, Project, parse_size
 from regft_core.settings.yaml_paths import project_root, store_path
 
 #: An evaluation, a job whose number of rows is not known yet, and any part of a job at least, so that the progress bar

@@ -18,7 +18,7 @@ from regft_core.models.source import encoder_present
 from regft_core.names import plural
 from regft_core.schema.method import other_tasks
 from regft_core.schema.sources import FilesSource, HubSource, PackageSource, Source
-from regft_core.settings.checks.source_errors import moves
+from regft_core.settings.params_errors import moves
 from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import task_file
 

@@ -27,9 +27,8 @@ from regft_core.runs.outputs import cell_of
 from regft_core.runs.records import RunRecord
 from regft_core.runs.trials import choose
 from regft_core.runs.work import Work, is_current
-from regft_core.settings.grid import Cell
 from regft_core.settings.layers import sizes_of
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
 
 
 def refit(

@@ -36,8 +36,7 @@ from regft_core.names import duration, listing, plural
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.cost import PlanRow
-from regft_core.settings.grid import Cell
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
 
 #: A grid of fewer seconds on an assumed core is not worth measuring.
 SHORTEST = 60.0

@@ -19,9 +19,8 @@ from regft_core.report.scores import build_block
 from regft_core.report.terminal import show
 from regft_core.report.values import Report
 from regft_core.report.wrong_answers import answers_of
-from regft_core.settings.grid import Cell
-from regft_core.settings.papers.published import read_published
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project
+from regft_core.settings.published import read_published
 from regft_core.settings.yaml_paths import store_path
 
 __all__ = ["Inputs", "Report", "build_report", "project_inputs", "show", "write_report"]

@@ -17,7 +17,7 @@ from regft_core.report.formatting import listed, number, point_of
 from regft_core.report.looks import Looks, digests
 from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.report.values import Block, Comparison
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
 
 

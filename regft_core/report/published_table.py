@@ -17,7 +17,7 @@ from regft_core.report.formatting import listed, number, quantity
 from regft_core.report.paper import Mean, Paper, mean_of, rows_of
 from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig
-from regft_core.settings.papers.published import PublishedConfig, PublishedRow
+from regft_core.settings.published import PublishedConfig, PublishedRow
 from regft_core.statistics.reproduction import Bounds, welch_interval
 
 #: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.

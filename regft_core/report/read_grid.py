@@ -21,8 +21,7 @@ from regft_core.runs.work import CurvePoint, Logged, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.grid import Cell
-from regft_core.settings.project import LeftOut
+from regft_core.settings.project import Cell, LeftOut
 
 Array = npt.NDArray[Any]
 #: Set -> seed -> identifiers of the rows that its run was evaluated on, and their labels; seed 0 stands for all seeds

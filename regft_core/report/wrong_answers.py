@@ -19,7 +19,7 @@ from regft_core.data.examples import Example, read_jsonl
 from regft_core.kinds import find
 from regft_core.report.values import Block
 from regft_core.serve.out_of_fold import Answers, OutOfFold
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 
 Array = npt.NDArray[Any]
 #: Mistakes and groups that are listed, and characters of a text.

@@ -15,9 +15,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.runs.code import version
 from regft_core.settings.document import Document
-from regft_core.settings.grid import Cell, cells
 from regft_core.settings.layers import all_sizes, sizes_of
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project, cells
 from regft_core.settings.read_project import load_project
 
 REPORTED_PACKAGES = (

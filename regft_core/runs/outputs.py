@@ -17,8 +17,8 @@ from regft_core.runs.opened_project import Job, versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
-from regft_core.settings.grid import Cell, parse_size
-from regft_core.settings.papers.encoders import facts
+from regft_core.settings.encoders import facts
+from regft_core.settings.project import Cell, parse_size
 from regft_core.settings.run_config import run_config
 
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
@@ -55,7 +55,8 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "data": phase.data.model_dump(mode="json"),
             "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
             "training": of_run.training.model_dump(mode="json"),
-            **({"model": _model(of_run)} if phase.own_encoder else {}),
+            # A lent phase may read the encoder otherwise than its method does.
+            **({"model": _model(of_run)} if phase.model or phase.lent is not None else {}),
         }
         for of_run in context.phases
         for phase in [of_run.declared]

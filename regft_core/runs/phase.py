@@ -23,7 +23,7 @@ from regft_core.runs.rows import member_label, member_streams
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.run_phase import RunPhase
 from regft_core.schema.method import FINETUNE
-from regft_core.settings.provenance import place_in
+from regft_core.settings.layers import place_in
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.runs.records import Evaluation, Finding, Manifest, PreparedTask, Record, SearchManifest, Subsample
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 
 R = TypeVar("R", bound=Record)
 P = TypeVar("P")

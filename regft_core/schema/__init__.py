@@ -22,15 +22,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 #: YAML has lists only; strict pydantic would refuse them for a tuple.
 NameList = Annotated[tuple[Name, ...], Field(strict=False)]
 #: One name may stand without its brackets.
-OneOrMoreNames = Annotated[NameList, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+ONE_OR_MORE = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+OneOrMoreNames = Annotated[NameList, ONE_OR_MORE]
 #: What is laid over a method's file, or over the ``training`` of a phase or task; it is checked as part of that.
 Layer = dict[str, Any]
-
-
-class StrictModel(BaseModel):
-    """Refuses unknown keys, wrong types, NaN and infinities, and cannot be changed once built."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 Inconsistency = tuple[tuple[str | int, ...], str]
@@ -44,15 +39,17 @@ class Inconsistent(ValueError):
         self.found = found
 
 
-class ConsistentModel(StrictModel):
-    """A model whose fields must also agree with each other."""
+class StrictModel(BaseModel):
+    """Refuses unknown keys, wrong types, NaN, infinities and fields that disagree; cannot be changed once built."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Yield what is wrong between fields: keys that lead to the place, and a sentence."""
         yield from ()
 
     @model_validator(mode="after")
-    def _consistent(self) -> ConsistentModel:
+    def _consistent(self) -> StrictModel:
         if found := list(self.inconsistencies()):
             raise Inconsistent(found)
         return self

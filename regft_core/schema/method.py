@@ -113,11 +113,6 @@ class Phase:
         """Its name in its own method, which stands in keys, names random streams and labels curves."""
         return self.name if self.lent is None else self.lent.name
 
-    @property
-    def own_encoder(self) -> bool:
-        """Whether it may read the encoder otherwise than its method does, or another one."""
-        return bool(self.model) or self.lent is not None
-
     def here(self, name: str) -> str:
         """The name that an earlier phase has here which its own method calls ``name``."""
         return name if self.lent is None else self.lent.prefix + name

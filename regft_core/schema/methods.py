@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from regft_core.catalogue import MERGES
-from regft_core.schema import (
-    ConsistentModel,
-    Inconsistency,
-    Layer,
-    Name,
-    OneOrMoreNames,
-    Seed,
-    Size,
-    StrictModel,
-    named_in,
-)
+from regft_core.schema import Inconsistency, Layer, Name, OneOrMoreNames, Seed, Size, StrictModel, named_in
 from regft_core.schema.training import MethodModel, PhaseModel
 
 #: The parts of a method's file that hold settings.
@@ -26,19 +16,6 @@ SECTIONS = ("model", "regularisers", "training", "phases")
 #: A source: ``paper: section or table``, ``ours: reason``, or ``code: owner/repository path:line; notes``.
 SOURCE = r"^((paper|ours): \S.*|code: [\w.-]+/[\w.-]+ [^\s:]+:\d+(-\d+)?(; \S.*)?)$"
 Source = Annotated[str, Field(pattern=SOURCE)]
-
-
-def paths(data: Mapping[str, Any]) -> list[str]:
-    """The dotted path of every section and every value of a method's file, in its order."""
-
-    def below(part: Mapping[str, Any], at: str) -> Iterator[str]:
-        for key, value in part.items():
-            yield f"{at}{key}"
-            yield from below(value, f"{at}{key}.") if isinstance(value, Mapping) else ()
-
-    return list(below({key: data[key] for key in SECTIONS if key in data}, ""))
-
-
 #: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
 SettingPath = Annotated[str, Field(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$")]
 #: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
@@ -58,7 +35,7 @@ class DataConfig(StrictModel):
     )
 
 
-class RepeatConfig(ConsistentModel):
+class RepeatConfig(StrictModel):
     """A phase that is run several times; its members are stored one by one, then merged."""
 
     times: int = Field(ge=1, le=100)
@@ -124,7 +101,7 @@ WORDS = frozenset(
 )
 
 
-class MethodConfig(ConsistentModel):
+class MethodConfig(StrictModel):
     """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
 
     The options of a regulariser are checked against the ``Config`` of

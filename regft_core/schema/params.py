@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from regft_core.catalogue import EXECUTORS, TRACKERS
 from regft_core.schema import (
-    ConsistentModel,
+    ONE_OR_MORE,
     Inconsistency,
     Layer,
     Name,
@@ -41,7 +41,7 @@ class SubsampleConfig(StrictModel):
 
 
 class SmallScale(StrictModel):
-    """Changes of a preset by ``--scale small``: the mark of every result (``settings/small.py`` writes it)."""
+    """Changes of a preset by ``--scale small``: the mark of every result (``settings/preset.py`` writes it)."""
 
     preset: Name
     rows: int = Field(ge=2, description="of each set that is read, at most")
@@ -94,13 +94,12 @@ class TaskSettings(StrictModel):
 
 #: Dotted keys of settings, each with the values to try.
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
-Selection = Literal["split", "dev_as_published"]
 
 
-class TuningConfig(ConsistentModel):
+class TuningConfig(StrictModel):
     """Values that are tried before a run, and what chooses among them. The chosen value is the strongest setting."""
 
-    selection: Selection = Field(
+    selection: Literal["split", "dev_as_published"] = Field(
         "split", description="what judges a trial: rows set aside from the training rows, or (marked) the dev set"
     )
     split: Annotated[float, Field(gt=0, lt=1)] = Field(
@@ -145,10 +144,6 @@ class TuningConfig(ConsistentModel):
             yield (), "tuning names no values; give tuning.values or tuning.methods, or remove the section"
 
 
-#: The name of a file of ``regft_core/grid/executors``.
-Executor = Annotated[str, named_in(EXECUTORS)]
-
-
 class RayConfig(StrictModel):
     """``execution.ray``: how runs are spread over a Ray cluster."""
 
@@ -180,7 +175,7 @@ class SlurmConfig(StrictModel):
     setup: tuple[str, ...] = Field((), strict=False, description="shell lines of the job script before Python starts")
 
 
-class ExecutionConfig(ConsistentModel):
+class ExecutionConfig(StrictModel):
     """Where and how runs execute.
 
     Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
@@ -188,7 +183,7 @@ class ExecutionConfig(ConsistentModel):
     """
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    executor: Executor = Field("serial", description="a file of regft_core/grid/executors")
+    executor: Annotated[str, named_in(EXECUTORS)] = Field("serial", description="a file of regft_core/grid/executors")
     workers: int = Field(1, ge=1, le=64, description="worker processes per device")
     threads: int = Field(
         1, ge=1, le=256, description="CPU threads of one run; another number can change the last bits of a result"
@@ -206,10 +201,8 @@ class ExecutionConfig(ConsistentModel):
     def inconsistencies(self) -> Iterator[Inconsistency]:
         for name in ("tf32", "cuda_graphs"):
             if getattr(self, name) and self.device in ("cpu", "mps"):
-                yield (
-                    (name,),
-                    f"{name} is for CUDA devices, but device is {self.device}; remove it, or set device: cuda",
-                )
+                message = f"{name} is for CUDA devices, but device is {self.device}"
+                yield (name,), f"{message}; remove it, or set device: cuda"
         for name in ("ray", "slurm"):
             if getattr(self, name) is not None and self.executor != name:
                 message = f"has options of executor '{name}', but the executor is '{self.executor}'"
@@ -233,6 +226,7 @@ class StoreConfig(StrictModel):
 
 #: ``task`` (its dev set) or ``task/set``.
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
+PartNames = Annotated[tuple[PartName, ...], Field(strict=False), ONE_OR_MORE]
 #: A part of an average: a set, or several whose mean counts as one.
 Part = PartName | Annotated[list[PartName], Field(min_length=1)]
 

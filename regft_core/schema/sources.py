@@ -32,14 +32,9 @@ class FileFormat(StrictModel):
         None, description="decimal mark of numbers in text; the other mark may then stand between thousands"
     )
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """The settings that were given."""
-        return {name: value for name in FileFormat.model_fields if (value := getattr(self, name))}
-
     @model_serializer(mode="wrap")
     def _settled(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The values as they stand in keys: what is not said is left out of them."""
+        """The values as they stand in keys: what is not said is left out."""
         return {name: value for name, value in dump(self).items() if name not in FileFormat.model_fields or value}
 
 

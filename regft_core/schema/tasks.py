@@ -11,7 +11,7 @@ from pydantic import Field
 from regft_core.catalogue import KINDS
 from regft_core.kinds import find
 from regft_core.names import listing, suggestion
-from regft_core.schema import ConsistentModel, Inconsistency, Layer, Name, StrictModel, named_in
+from regft_core.schema import Inconsistency, Layer, Name, StrictModel, named_in
 from regft_core.schema.sources import Source
 
 #: Names that mean something else where sets are named: in files of results and in MLflow.
@@ -132,15 +132,13 @@ class PromptConfig(StrictModel):
         description="label -> the word at [MASK] that stands for it: one token of the encoder"
     )
 
-    def inconsistencies(self, labels: Sequence[str] | None, paired: bool) -> Iterator[Inconsistency]:
+    def unfit(self, labels: Sequence[str] | None, paired: bool) -> Iterator[Inconsistency]:
         """Yield what is wrong for a task with these labels; keys below ``prompt``, and a sentence."""
         places, allowed = PLACES.findall(self.template), ["{text}", *(["{text_pair}"] if paired else []), MASK]
         for place in dict.fromkeys([*allowed, *places]):
             if place not in allowed:
-                yield (
-                    ("template",),
-                    f"the template has {place}, which this task has not; allowed are {listing(allowed)}",
-                )
+                message = f"the template has {place}, which this task has not; allowed are {listing(allowed)}"
+                yield ("template",), message
             elif places.count(place) != 1:
                 yield ("template",), f"the template has {place} {places.count(place)} times; write it once"
         if missing := [label for label in labels or () if label not in self.words]:
@@ -149,13 +147,11 @@ class PromptConfig(StrictModel):
             if label not in (labels or ()):
                 yield ("words", label), f"'{label}' is not a label of this task; {suggestion(label, labels or ())}"
             if not word or word != word.strip() or list(self.words.values()).count(word) > 1:
-                yield (
-                    ("words", label),
-                    f"the word of '{label}' is {word!r}; give each label one of its own, without spaces",
-                )
+                message = f"the word of '{label}' is {word!r}; give each label one of its own, without spaces"
+                yield ("words", label), message
 
 
-class TaskConfig(ConsistentModel):
+class TaskConfig(StrictModel):
     """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
 
     description: str = ""
@@ -212,7 +208,7 @@ class TaskConfig(ConsistentModel):
         yield from _unknown_labels((), self.label_values, labels)
         yield from self._sets()
         if self.prompt is not None:
-            for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
+            for path, message in self.prompt.unfit(self.labels, self.columns.text_pair is not None):
                 yield ("prompt", *path), message
         if self.submission is not None and not kind.submits:
             message = f"no format of a benchmark's server has answers of kind: {self.kind}; remove 'submission'"

@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from regft_core.catalogue import OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
-from regft_core.schema import ConsistentModel, DropoutConfig, Inconsistency, Name, StrictModel, named_in
+from regft_core.schema import DropoutConfig, Inconsistency, Name, StrictModel, named_in
 
-MaxLength = Annotated[int, Field(ge=8, le=4096)]
-Pairs = Literal["jointly", "separately"]
 #: Rows that one text may take.
 MOST_WINDOWS = 64
 
@@ -21,12 +19,12 @@ MethodModel = dict[Literal["pooling", "pairs"], Any]
 PhaseModel = dict[Literal["name", "revision", "max_length", "pooling", "prompt"], Any]
 
 
-class EncoderConfig(ConsistentModel):
+class EncoderConfig(StrictModel):
     """Which pretrained encoder is fine-tuned."""
 
     name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
     revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
-    max_length: MaxLength = Field(128, description="tokens; longer inputs are truncated")
+    max_length: int = Field(128, ge=8, le=4096, description="tokens; longer inputs are truncated")
     pooling: Annotated[str, named_in(POOLINGS, "head", "mask")] = Field(
         "head",
         description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
@@ -34,7 +32,7 @@ class EncoderConfig(ConsistentModel):
         "or on what another one of regft_core/models/poolings gives; mask: the checkpoint's masked-LM head at the mask "
         "of a task's prompt",
     )
-    pairs: Pairs = Field(
+    pairs: Literal["jointly", "separately"] = Field(
         "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"
     )
     prompt: str | None = Field(
@@ -66,16 +64,12 @@ class EncoderConfig(ConsistentModel):
         if self.stride and self.windows == 1:
             yield ("stride",), f"stride: {self.stride} is what windows share, and there is one; set windows: 4"
         if 2 * self.stride >= self.max_length:
-            yield (
-                ("stride",),
-                f"stride: {self.stride} must be less than half of max_length: {self.max_length}",
-            )
+            yield ("stride",), f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
 
 
 # ---------------------------------------------------------------------------------------- training
 
 MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
-Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 #: Which epoch's weights are the result. ``best_on_dev_as_published``: the set that also judges the run chooses.
 CheckpointRule = Literal["last", "best_on_split", "best_on_dev_as_published"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -92,7 +86,7 @@ class TrainingConfig(StrictModel):
     """The training protocol that every method shares unless its YAML overrides a value."""
 
     epochs: int = Field(10, ge=0, le=MAX_EPOCHS, description="0, in a method, trains nothing")
-    max_steps: Steps | None = Field(None, description="optimiser steps; overrides epochs")
+    max_steps: int | None = Field(None, ge=1, le=MAX_STEPS, description="optimiser steps; overrides epochs")
     batch_size: int = Field(16, ge=1, le=65_536, description="examples per optimiser step / accumulation")
     accumulation: int = Field(1, ge=1, le=65_536, description="batches whose gradients are averaged per step")
     #: One step of Adam moves a weight by about this much: a rate above 1 is a slip of the exponent.

@@ -203,7 +203,8 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
 
     A file that tells its encoding and has the columns is read as it is.
     """
-    completed = how.model_copy(update={str(key): value for key, value in model.served.file_format.items()} | how.told)
+    said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
+    completed = how.model_copy(update=said)
     if completed == how:
         return how
     try:

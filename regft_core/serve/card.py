@@ -31,7 +31,7 @@ from regft_core.runs.outputs import cell_of, reads_encoder
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Work
 from regft_core.serve.out_of_fold import OutOfFold, sentence
-from regft_core.settings.provenance import described
+from regft_core.settings.layers import described
 from regft_core.settings.yaml_paths import RESULTS
 
 T = TypeVar("T")

@@ -159,7 +159,6 @@ def _served(
 ) -> Served:
     columns, source, encoder = context.task_config.columns, context.task_config.source, context.last.encoder
     decision = trained.decision and trained.decision.at(temperature)
-    told = source.told if isinstance(source, FilesSource) else {}
     served = Served(
         text=columns.text,
         text_pair=columns.text_pair,
@@ -171,7 +170,7 @@ def _served(
         task=context.job.task,
         run_key=key,
         # What was said of the training file, but for its numbers.
-        file_format={name: value for name, value in told.items() if value and name != "decimal"},
+        file_format=source.model_dump(exclude={"kind", "decimal"}) if isinstance(source, FilesSource) else {},
     )
     update: dict[str, Any] = {}
     if answering is not None:

@@ -22,7 +22,7 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Predictions, Work
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
 from regft_core.statistics.reliability import fit_temperature
 

@@ -153,7 +153,7 @@ def _key(
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine: list[Any] = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__]
     machine += [CHUNK_ROWS, CHUNK_CHARACTERS]
-    return sha256_json([states, machine, how.told, asdict(columns), list(keep), list(names)])
+    return sha256_json([states, machine, how.model_dump(), asdict(columns), list(keep), list(names)])
 
 
 @contextmanager

@@ -1,27 +1,35 @@
-"""From a method's file and what is laid over it to the method as it runs on a task."""
+"""From a method's file and what is laid over it to the method as it runs on a task.
+
+Options of its phases are validated against its regularisers; a phase's protocol has the phase's own values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.schema.method import Method, Registry, comparable, is_name, method_factor
-from regft_core.schema.methods import MethodConfig, paths
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import Lent, Method, Phase, Registry, comparable, is_name, method_factor
+from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
-from regft_core.schema.training import TrainingConfig
-from regft_core.settings.derived import Change, changes_of, flipped, settings_of, split_name
-from regft_core.settings.document import Document, KeyPath, leaves
-from regft_core.settings.layers import lay
-from regft_core.settings.phases import SharedFor, build_phases
-from regft_core.settings.small import in_small
-from regft_core.settings.validate import validate
+from regft_core.schema.training import MatchConfig, StepsFactor, TrainingConfig, scaled
+from regft_core.settings.derived import Change, changes_of, flipped, settings_of
+from regft_core.settings.document import Document, KeyPath
+from regft_core.settings.layers import lay, paths
+from regft_core.settings.preset import in_small
+from regft_core.settings.validate import validate, validated
 from regft_core.settings.yaml_paths import METHODS, find, missing, read
 
+#: The task whose rows a phase trains on (None: the cell's own) -> ``params.yaml`` as that task changes it.
+SharedFor = Callable[[str | None], Document]
+Options = tuple[tuple[str, BaseModel], ...]
 #: Keys of a method's file that speak of this file alone, not of arms that start from it.
 _OF_THE_FILE = ("description", "paper", "control_for", "differs_in", "variant_of", "combines")
 
@@ -51,7 +59,9 @@ class MethodBuilder:
         if name not in self._derived:
             self._derived[name] = None  # asked for again meanwhile, it is no control
             if find(self.root, METHODS, name) is None:
-                arms = ((arm, end) for arm, end in split_name(name) if is_name(arm) and self.knows(arm))
+                # Every way to read the name as that of a control, the longest arm first.
+                cuts = [(name[:at], name[at + 1 :]) for at in range(len(name) - 2, 0, -1) if name[at] == "_"]
+                arms = ((arm, end) for arm, end in cuts if is_name(arm) and self.knows(arm))
                 changes = ((arm, self.controls(arm).get(end)) for arm, end in arms)
                 self._derived[name] = next(((arm, change) for arm, change in changes if change is not None), None)
         return self._derived[name]
@@ -139,21 +149,8 @@ class MethodBuilder:
         document = document or self.document(name, task)
         if document is None:
             raise ConfigError([missing(self.root, METHODS, name, self.params, ())])
-        config, problems = validate(MethodConfig, document)
-        if config is None:
-            raise ConfigError(problems)
-
-        def shared(rows: str | None) -> Document:
-            return self.shared(task if rows is None else rows) if rows is not None or tuned is None else tuned
-
-        def factor(other: str) -> float:
-            return self._factor(other, name, document, task, trail)
-
-        def lender(other: str) -> Method:
-            at = next(path for path, value in leaves(document.data) if path[-1:] == ("method",) and value == other)
-            return self._other(other, name, document, at, task, trail)
-
-        phases = build_phases(config, document, self.registry, shared, factor, lender, problems)
+        config, problems = validated(MethodConfig, document), list[Problem]()
+        phases = _PhaseBuilder(self, name, document, task, trail, tuned, problems).phases(config)
         problems += self._unknown_names(name, config, document)
         if problems:
             raise ConfigError(problems)
@@ -182,31 +179,139 @@ class MethodBuilder:
         """See :func:`derived.settings_of`."""
         return settings_of(method, self.registry, self.settings.training, acting=acting)
 
-    def _other(
-        self, other: str, name: str, document: Document, at: KeyPath, task: str | None, trail: tuple[str, ...]
-    ) -> Method:
-        """Return a method that another one names ``at`` a place of its document. Raises ConfigError."""
-        if other in (name, *trail):
-            circle = " -> ".join((*trail, name, other))
-            message = f"methods name each other in a circle: {circle}"
-            raise ConfigError([document.problem("method-in-circle", at, message, "break it")])
-        place = self.document(other, task)
-        if place is None:
-            raise ConfigError([missing(self.root, METHODS, other, document, at)])
-        return self.build(other, place, task, (*trail, name))
 
-    def _factor(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> float:
+@dataclass(frozen=True)
+class _PhaseBuilder:
+    """The phases of one method; its fields are what :meth:`MethodBuilder.build` is given.
+
+    ``problems`` grows by what is wrong with them.
+    """
+
+    builder: MethodBuilder
+    name: str
+    document: Document
+    task: str | None
+    trail: tuple[str, ...]
+    tuned: Document | None
+    problems: list[Problem]
+
+    def phases(self, config: MethodConfig) -> tuple[Phase, ...]:
+        """Return the phases; those without a problem where there are some."""
+        phases: list[Phase] = []
+        names = list(config.by_phase())
+        for name, phase in config.by_phase().items():
+            path, earlier = config.path(name), names[: names.index(name)]
+            if phase.method is not None:
+                try:
+                    phases += _lent(self._other(phase.method, (*path, "method")), name)
+                except ConfigError as error:
+                    self.problems.extend(error.problems)
+                continue
+            options = self._options(phase.regularisers, path)
+            self.problems.extend(self._lacking_phases(options, name, earlier, path))
+            start = ["checkpoint", *earlier][-1] if phase.start == "previous" else phase.start
+            training = self._protocol(path, phase.data.task)
+            if training is not None:
+                explicit = {key: getattr(training, key) for key in phase.training if key != "steps_factor"}
+                if "dropout" in explicit:
+                    explicit["dropout"] = DropoutConfig.model_validate(phase.training["dropout"])
+                model: dict[str, Any] = dict(phase.model or {})  # type: ignore[arg-type]
+                settled = name, phase.data, start, phase.repeat, phase.seed, options, training, explicit
+                phases.append(Phase(*settled, model, averages_runs=phase.refit == "mean_of_runs"))
+        return tuple(phases)
+
+    def _protocol(self, path: KeyPath, rows: str | None) -> TrainingConfig | None:
+        """Return the shared protocol with the values that stand below ``path``; None where one is wrong.
+
+        ``rows``: the task whose rows the phase trains on where that is another one.
+        """
+        shared = self.builder.shared(rows or self.task) if rows is not None or self.tuned is None else self.tuned
+        laid = lay(shared, self.document, (*path, "training"), "training")
+        values = dict(laid.data["training"])
+        factor = {"steps_factor": values.pop("steps_factor")} if "steps_factor" in values else None
+        training, wrong = validate(TrainingConfig, replace(laid, data={"training": values}), ("training",))
+        self.problems.extend(wrong)
+        if factor is None:
+            return training
+        steps, wrong = validate(StepsFactor, replace(laid, data={"training": factor}), ("training",))
+        self.problems.extend(wrong)
+        if steps is None or training is None:
+            return None
+        try:
+            number = steps.steps_factor
+            return scaled(training, self._factor(number.match) if isinstance(number, MatchConfig) else number)
+        except ConfigError as error:
+            self.problems.extend(error.problems)
+        except ValueError as error:
+            at, hint = (*path, "training", "steps_factor"), "change it, or the epochs that it multiplies"
+            self.problems.append(self.document.problem("bad-length", at, str(error), hint))
+        return None
+
+    def _options(self, names: Iterable[str], path: KeyPath) -> Options:
+        """Return the validated options of the regularisers that stand below ``path``, by name."""
+        options: list[tuple[str, BaseModel]] = []
+        registry = self.builder.registry
+        for name in names:
+            at = (*path, "regularisers", name)
+            if name not in registry:
+                message, hint = f"unknown regulariser '{name}'", suggestion(name, sorted(registry), "there are")
+                self.problems.append(self.document.problem("unknown-regulariser", at, message, hint))
+                continue
+            try:
+                values, wrong = validate(registry[name].Config, self.document, at)
+            except ConfigError as broken:
+                values, wrong = None, broken.problems
+            self.problems.extend(wrong)
+            options += [(name, values)] if values is not None else []
+        return tuple(sorted(options, key=lambda item: item[0]))  # their order in the file has no meaning
+
+    def _lacking_phases(
+        self, options: Options, phase: str, earlier: Collection[str], path: KeyPath
+    ) -> Iterator[Problem]:
+        """Yield the regularisers that take something from a phase that does not run before theirs."""
+        for name, values in options:
+            for needed in self.builder.registry[name].declare(values).needs:
+                if needed not in earlier:
+                    message = f"'{name}' takes something from the phase '{needed}', which does not run before '{phase}'"
+                    hint = suggestion(needed, earlier, "phases before it") if earlier else "add that phase before it"
+                    yield self.document.problem("phase-not-before", (*path, "regularisers", name), message, hint)
+
+    def _other(self, other: str, at: KeyPath) -> Method:
+        """Return a method that this one names ``at`` a place of its document. Raises ConfigError."""
+        if other in (self.name, *self.trail):
+            circle = " -> ".join((*self.trail, self.name, other))
+            message = f"methods name each other in a circle: {circle}"
+            raise ConfigError([self.document.problem("method-in-circle", at, message, "break it")])
+        place = self.builder.document(other, self.task)
+        if place is None:
+            raise ConfigError([missing(self.builder.root, METHODS, other, self.document, at)])
+        return self.builder.build(other, place, self.task, (*self.trail, self.name))
+
+    def _factor(self, other: str) -> float:
         """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""
-        at = next((path for path in document.places if path[-1:] == ("match",)), ())
-        method = self._other(other, name, document, at, task, trail)
-        training = TrainingConfig.model_validate(self.shared(task).data["training"])
-        if not comparable(method, training, self.registry):
+        at = next((path for path in self.document.places if path[-1:] == ("match",)), ())
+        method, registry = self._other(other, at), self.builder.registry
+        training = TrainingConfig.model_validate(self.builder.shared(self.task).data["training"])
+        if not comparable(method, training, registry):
             message = (
                 f"steps_factor cannot match '{other}': it trains on other rows or another encoder, fits without steps, "
                 "or counts steps beside epochs, so no factor holds for every number of rows"
             )
-            raise ConfigError([document.problem("match-incomparable", at, message, "give the factor as a number")])
-        return method_factor(method, training, self.registry)
+            raise ConfigError([self.document.problem("match-incomparable", at, message, "give the factor as a number")])
+        return method_factor(method, training, registry)
+
+
+def _lent(method: Method, name: str) -> Iterator[Phase]:
+    """Yield the phases of a method that stand in for the phase ``name``, the last under that name."""
+    prefix = f"{name}-"
+    for phase in method.phases:
+        inner = phase.lent or Lent(method.name, phase.name, "", method.config.model)
+        yield replace(
+            phase,
+            name=name if phase is method.finetune else prefix + phase.name,
+            start=phase.start if phase.start == "checkpoint" else prefix + phase.start,
+            lent=replace(inner, prefix=prefix + inner.prefix),
+        )
 
 
 def names_of(document: Document | None, key: str) -> list[str]:

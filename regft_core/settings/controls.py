@@ -19,7 +19,7 @@ from regft_core.schema.method import Method
 from regft_core.settings.build_method import MethodBuilder, names_of
 from regft_core.settings.derived import differences, sentence, takes_away, undeclared
 from regft_core.settings.document import edited
-from regft_core.settings.trial_values import trials_of
+from regft_core.settings.project import trials_of
 
 #: Plain fine-tuning under the shared protocol.
 PLAIN = "vanilla"
@@ -68,7 +68,9 @@ def controls_of(builder: MethodBuilder, listed: Mapping[str, Method]) -> list[Co
                 same = declared if declared in listed else trained.setdefault(_training(builder, control), declared)
                 if same != name:
                     zero = takes_away(*(builder.settings_of(one, acting=True) for one in (method, control)))
-                    text = _difference(builder, method, control)
+                    text = sentence(builder.settings_of(method), builder.settings_of(control))
+                    if derivation := builder.derivation(builder.base(control.name)):
+                        text += f" ({derivation[1].why})"
                     found.setdefault((name, same), Control(same, name, text, zero, declared, same in listed))
     return list(found.values())
 
@@ -98,12 +100,6 @@ def _training(builder: MethodBuilder, method: Method) -> str:
     ]
     settings = sorted(builder.settings_of(method, acting=True).items())
     return repr([trials_of(builder.settings.tuning, method), layers, settings])
-
-
-def _difference(builder: MethodBuilder, method: Method, control: Method) -> str:
-    derivation = builder.derivation(builder.base(control.name))
-    why = f" ({derivation[1].why})" if derivation is not None else ""
-    return sentence(builder.settings_of(method), builder.settings_of(control)) + why
 
 
 def described(methods: Mapping[str, Method], controls: Sequence[Control]) -> dict[str, Method]:

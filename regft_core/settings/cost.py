@@ -17,8 +17,7 @@ from regft_core.errors import StoreError
 from regft_core.names import aligned, duration
 from regft_core.schema.method import Method, Phase, optimiser_steps, phase_cost
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.grid import Cell, cells
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project, cells
 
 #: Hub id and configuration of a public set -> labelled training rows as its own page says: nothing that is computed or
 #: stored rests on them.

@@ -24,10 +24,10 @@ from regft_core.errors import ConfigError
 from regft_core.hooks import compose, phase_entries
 from regft_core.names import listing
 from regft_core.schema.method import FINETUNE, Method, Registry
-from regft_core.schema.methods import WORDS, paths
+from regft_core.schema.methods import WORDS
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.document import Document, KeyPath, dotted, leaves
-from regft_core.settings.layers import lay
+from regft_core.settings.layers import lay, paths
 
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")
@@ -87,7 +87,10 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
     for name, several in flips.items():
         for regulariser, change in several:
             changes.setdefault(name if len(several) == 1 else f"{regulariser}_{name}", change)
-    if _trains_with_a_method(data) and not any(change.zero for change in changes.values()):
+    # An arm that is no control, takes steps, and differs from plain fine-tuning in more than its protocol.
+    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
+    trains = method and _stepping(data) and not data.get("control_for")
+    if trains and not any(change.zero for change in changes.values()):
         changes.setdefault("plain", Change("plain fine-tuning", plain="shared", zero=True))
     return changes
 
@@ -126,12 +129,6 @@ def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
         yield ".".join(parts[: at + 2]) if added else path
 
 
-def split_name(name: str) -> list[tuple[str, str]]:
-    """(arm, end) of every way to read ``name`` as that of a control, the longest arm first."""
-    cuts = [at for at in range(len(name) - 2, 0, -1) if name[at] == "_"]
-    return [(name[:at], name[at + 1 :]) for at in cuts]
-
-
 def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> dict[str, Any]:
     """Plain fine-tuning under the arm's own settings: as long as its compute lasts, or without its method's file."""
     data, (*_, last) = document.data, [FINETUNE, *_stepping(document.data)]
@@ -145,12 +142,6 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
         name: {key: value for key, value in section.items() if document.place((*place, key)).file != document.file}
         for name, place, section in sections
     }
-
-
-def _trains_with_a_method(data: Mapping[str, Any]) -> bool:
-    """Whether an arm that is no control takes steps, and differs from plain fine-tuning in more than its protocol."""
-    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
-    return method and bool(_stepping(data)) and not data.get("control_for")
 
 
 def _stepping(data: Mapping[str, Any]) -> list[str]:
@@ -202,8 +193,6 @@ def _applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
 
 #: Differences that a sentence names one by one.
 NAMED = 4
-
-
 #: Stands for the value of a setting that an arm does not have.
 MISSING = "nothing"
 

@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode
@@ -99,14 +100,19 @@ def leaves(data: Mapping[Any, Any], at: KeyPath = ()) -> Iterator[tuple[KeyPath,
 
 def edited(file: Path, change: Callable[[Any], None]) -> str:
     """Return the text of a YAML file after a ``change`` of its data; comments and order stay."""
-    yaml, written, text = YAML(), StringIO(), file.read_text(encoding="utf-8-sig")
-    yaml.preserve_quotes, yaml.width = True, 4096
+    keeping, written, text = YAML(), StringIO(), file.read_text(encoding="utf-8-sig")
+    keeping.preserve_quotes, keeping.width = True, 4096
     if re.search("^ +- ", text, re.MULTILINE):
-        yaml.indent(sequence=4, offset=2)
-    data = yaml.load(text)
+        keeping.indent(sequence=4, offset=2)
+    data = keeping.load(text)
     change(data)
-    yaml.dump(data, written)
+    keeping.dump(data, written)
     return written.getvalue()
+
+
+def project_yaml(data: Any) -> str:
+    """Return plain values as the YAML of a project's files: short lists and mappings on one line."""
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110))
 
 
 def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:

@@ -6,38 +6,155 @@ it says which files the others are. No torch here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, Problem
 from regft_core.hooks.registry import discover
-from regft_core.schema.method import Method, Registry
-from regft_core.schema.params import Params
+from regft_core.names import suggestion
+from regft_core.schema.method import Method, Registry, is_name
+from regft_core.schema.params import OodChoice, Params, TaskSettings
+from regft_core.schema.sources import FilesSource
+from regft_core.schema.tasks import OodConfig, TaskConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.method_errors import (
-    check_compositions,
-    check_encoders,
-    check_layers,
-    check_lent,
-    check_tuning,
-)
-from regft_core.settings.checks.params_errors import (
-    check_evaluations,
-    check_model,
-    check_params,
-    check_report,
-    check_version,
-)
-from regft_core.settings.checks.task_errors import check_folds
 from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
-from regft_core.settings.layers import on_task, shared_sections
-from regft_core.settings.papers.encoders import read_contamination
-from regft_core.settings.project import Project
-from regft_core.settings.read_tasks import Reader
-from regft_core.settings.small import in_small
-from regft_core.settings.validate import validate
-from regft_core.settings.yaml_paths import METHODS, PRESETS, method_file, missing, no_project, without_override
+from regft_core.settings.encoders import read_contamination
+from regft_core.settings.layers import lay, on_task, shared_sections
+from regft_core.settings.method_errors import check_compositions, check_encoders, check_layers, check_lent, check_tuning
+from regft_core.settings.params_errors import check_evaluations, check_model, check_params, check_report, check_version
+from regft_core.settings.preset import in_small
+from regft_core.settings.project import LeftOut, Project
+from regft_core.settings.task_errors import check_folds, check_task, file_name, is_there, referenced_tasks
+from regft_core.settings.validate import Found, validate
+from regft_core.settings.yaml_paths import (
+    METHODS,
+    PRESETS,
+    TASKS,
+    method_file,
+    missing,
+    no_project,
+    read,
+    task_file,
+    without_override,
+)
+
+#: Keys of ``task_settings`` that are laid over something else than the task's own file.
+_NOT_THE_FILES = TaskSettings.model_fields.keys() - {"primary"}
+
+
+class Reader:
+    """Reads and checks tasks; grows while a project is read.
+
+    Attributes:
+        documents: file, relative to the project -> what it holds, for every file that was read.
+        problems: everything that is wrong.
+        warnings: what the user should know although it is right.
+        tasks: those without a mistake in their fields.
+        left_out: task -> declared OOD set -> why it does not judge.
+    """
+
+    def __init__(self, root: Path, params: Document, ood: OodChoice) -> None:
+        self.root = root
+        self.params = params
+        self.documents = {params.file: params}
+        self.problems: list[Problem] = []
+        self.warnings: list[str] = []
+        self.ood = ood
+        self.left_out: dict[str, dict[str, LeftOut]] = {}
+        self.tasks: dict[str, TaskConfig] = {}
+
+    def note(self, found: Iterable[Found]) -> None:
+        """Add what a check found."""
+        for one in found:
+            if isinstance(one, Problem):
+                self.problems.append(one)
+            else:
+                self.warnings.append(one)
+
+    def document(self, name: str) -> Document | None:
+        """Return a task's file, None where it cannot be read, which is told where it is named."""
+        with suppress(ConfigError):
+            return self.documents.get(task_file(name)) or read(self.root, TASKS, name)
+        return None
+
+    def read_grid(self, names: Collection[str]) -> dict[str, TaskConfig]:
+        """Read the tasks of the grid, then every task that one of them is evaluated on; return those that are right."""
+        judges: dict[str, tuple[Document, KeyPath]] = {}
+        for i, name in enumerate(names):
+            document = self._read(name, self.params, ("grid", "tasks", i))
+            if document is None:
+                continue
+            for judge in referenced_tasks(document):
+                if is_name(judge) and judge not in names and self._chosen(judge):
+                    judges.setdefault(judge, (document, ("ood", judge)))
+        for name, (document, path) in judges.items():
+            self._read(name, document, path)
+        grid = {name: self.tasks[name] for name in names if name in self.tasks}
+        for name in grid:
+            self.note(check_task(self.root, name, self.tasks, self.documents))
+        self.left_out = {name: self.left_out[name] for name in grid}
+        declared = [name for task in grid for name in (*grid[task].ood, *self.left_out[task])]
+        for i, name in enumerate(self.ood if not isinstance(self.ood, str) else ()):
+            if name not in declared:
+                message = f"no task of the grid declares the out-of-distribution set '{name}'"
+                hint = suggestion(name, declared, "declared")
+                self.problems.append(self.params.problem("unknown-set", ("ood", i), message, hint))
+        return grid
+
+    def read_training_rows(self, name: str, document: Document, path: KeyPath, purpose: str) -> None:
+        """Read a task, named in ``document`` at ``path``, whose training rows something needs beside the grid's."""
+        if task_file(name) not in self.documents:
+            self._read(name, document, path)
+            if name in self.tasks:
+                self.note(check_task(self.root, name, self.tasks, self.documents))
+        if name in self.tasks and self.tasks[name].splits.train is None:
+            message = f"task '{name}' has no training split to {purpose}"
+            hint = "name a task with splits.train"
+            self.problems.append(document.problem("training-split-missing", path, message, hint))
+
+    def _read(self, name: str, place: Document, path: KeyPath) -> Document | None:
+        try:
+            document = read(self.root, TASKS, name)
+        except ConfigError as error:
+            self.problems += error.problems
+            return None
+        if document is None:
+            self.problems.append(missing(self.root, TASKS, name, place, path))
+            return None
+        self.documents[task_file(name)] = document
+        laid = lay(document, self.params, ("task_settings", name), skip=_NOT_THE_FILES)
+        task, problems = validate(TaskConfig, laid)
+        self.problems += problems
+        if task is not None:
+            reasons = {ood: self._left_out(ood, config) for ood, config in task.ood.items()}
+            self.left_out[name] = {ood: reason for ood, reason in reasons.items() if reason is not None}
+            for ood, reason in self.left_out[name].items():
+                if reason.file is not None:
+                    self.warnings.append(f"{document.place(('ood', ood))}: '{ood}' is left out: {reason.why}")
+            judging = {ood: config for ood, config in task.ood.items() if reasons[ood] is None}
+            self.tasks[name] = task.model_copy(update={"ood": judging})
+        return document
+
+    def _chosen(self, name: str) -> bool:
+        """Whether ``ood`` of the params file lets a set judge."""
+        return self.ood == "all" or (self.ood != "none" and name in self.ood)
+
+    def _left_out(self, name: str, config: OodConfig) -> LeftOut | None:
+        """Return why a set does not judge: ``ood`` leaves it out, or it is ``if_present`` and its file is absent."""
+        if not self._chosen(name):
+            return LeftOut("ood is none" if self.ood == "none" else "not listed in ood")
+        split, source = config.split, config.source
+        if not config.if_present or (split is not None and is_there(self.root, split)):
+            return None
+        if source is None and (file := self.document(name)) is not None:
+            other = validate(TaskConfig, file)[0]
+            source, split = (other.source, split or other.splits.judging) if other is not None else (None, None)
+        if not isinstance(source, FilesSource) or split is None or is_there(self.root, split):
+            return None
+        return LeftOut(f"there is no file {file_name(split)}", file_name(split))
 
 
 def load_project(
@@ -75,14 +192,14 @@ def load_project(
 
     reader = Reader(root, document, params.ood)
     reader.warnings += warnings
-    grid = reader.read_grid(document, params.grid.tasks)
-    shared: dict[str | None, Document] = {None: document}
+    grid = reader.read_grid(params.grid.tasks)
 
+    @cache
     def shared_on(task: str | None) -> Document:
-        if task not in shared:
-            file = reader.document(str(task))
-            shared[task] = on_task(document, str(task), file and in_small(file, params))
-        return shared[task]
+        if task is None:
+            return document
+        file = reader.document(task)
+        return on_task(document, task, file and in_small(file, params))
 
     builder = MethodBuilder(root, registry, document, params, shared_on)
     methods = _read_methods(reader, builder)
@@ -90,9 +207,9 @@ def load_project(
     reader.note(check_folds(params, document, grid))
     reader.note(check_layers(builder, params, document))
     reader.note(check_report(params, document, grid, reader.left_out))
-    found, read = check_evaluations(params, document, grid)
+    found, rows_of = check_evaluations(params, document, grid)
     reader.note(found)
-    for path, name in read.items():
+    for path, name in rows_of.items():
         reader.read_training_rows(name, document, path, "read rows of")
     sections = {}
     for name in reader.tasks:
@@ -107,10 +224,9 @@ def load_project(
         reader.note(check_model(root, sections[name][1], shared_on(name)))
 
     reader.note(check_lent(params, methods, reader.documents))
-    trials: dict[str, list[Method]] = {}
-    if params.tuning is not None:
-        problems, trials = check_tuning(params.tuning, methods, params.methods, builder)
-        reader.note(problems)
+    problems, trials = check_tuning(builder, methods)
+    reader.note(problems)
+    every = {task: config for task, config in reader.tasks.items() if task in sections}
     for name, method in methods.items():
         place = reader.documents[method_file(name)]
         for task in grid:
@@ -122,7 +238,6 @@ def load_project(
                 task: [changed[name, task]] if (name, task) in changed else [method, *trials.get(name, ())]
                 for task in grid
             }
-            every = {task: config for task, config in reader.tasks.items() if task in sections}
             reader.note(check_compositions(builder, tried, grid, every, sections, place))
     try:
         seen = read_contamination(root)

@@ -14,10 +14,8 @@ import yaml
 
 from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.disk.files import remove
-from regft_core.errors import ConfigError
 from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
-from regft_core.settings.grid import Cell
 from regft_core.settings.preset import (
     FOLDER,
     LINKED,
@@ -27,8 +25,8 @@ from regft_core.settings.preset import (
     with_moved_encoders,
     write_changed,
 )
-from regft_core.settings.project import Project
-from regft_core.settings.validate import validate
+from regft_core.settings.project import Cell, Project
+from regft_core.settings.validate import validated
 from regft_core.settings.yaml_paths import METHODS, OVERRIDE, TASKS, ships, task_file
 
 #: Sections of ``params.yaml`` on which a run depends, beside those that name it.
@@ -99,9 +97,7 @@ def lay_out_config(root: Path, file: Path) -> Path:
     Raises ConfigError for a file that is no ``config.yaml``.
     """
     document = load_yaml(file, file.parent)
-    config, problems = validate(RunConfig, document)
-    if config is None:
-        raise ConfigError(problems)
+    config = validated(RunConfig, document)
     folder = root / FOLDER / f"{next(iter(config.methods), 'config')}-{sha256_text(canonical_json(document.data))[:8]}"
     for place, declared in ((METHODS, config.methods), (TASKS, config.tasks)):
         remove(folder / place)

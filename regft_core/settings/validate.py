@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from regft_core.errors import Problem
+from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, nearest, suggestion
 from regft_core.schema import NAME_LENGTH, NAME_PATTERN, Inconsistent
 from regft_core.settings.document import Document, KeyPath
@@ -42,6 +42,14 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
         if not single and place not in containers:
             problems.append(_wrong_value(document, at, items))
     return None, list(dict.fromkeys(problems))
+
+
+def validated(model: type[Model], document: Document) -> Model:
+    """Return ``document`` as a model. Raises ConfigError with all problems."""
+    valid, problems = validate(model, document)
+    if valid is None:
+        raise ConfigError(problems)
+    return valid
 
 
 def _place(data: Any, location: tuple[Any, ...], kind: str) -> KeyPath:
@@ -92,25 +100,21 @@ def _single(model: type[BaseModel], document: Document, at: KeyPath, item: Any) 
 def _wrong_value(document: Document, at: KeyPath, items: list[Any]) -> Problem:
     """Return the problem of a value, or of a key, that none of the alternatives takes."""
     allowed = " or ".join(dict.fromkeys(map(_allowed, items)))
+    # Texts that a literal allows are those between quotes.
+    texts = [item["ctx"]["expected"].split("'")[1::2] for item in items if item["type"] == "literal_error"]
+    words = [word for part in texts for word in part]
     if any(item["loc"][-1:] == ("[key]",) or item["type"] == "invalid_key" for item in items):
         name = str(at[-1])[:NAME_LENGTH]
-        if keys := [key for item in items if item["type"] == "literal_error" for key in _words_of(item)]:
-            return document.problem("unknown-key", at, f"unknown key '{name}'", suggestion(name, keys, "allowed here"))
+        if words:
+            return document.problem("unknown-key", at, f"unknown key '{name}'", suggestion(name, words, "allowed here"))
         return document.problem("bad-name", at, f"the key {name} cannot be one; allowed: {allowed}", "write text")
     value = document.value(at)
     shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
-    words = [word for item in items if item["type"] == "literal_error" for word in _words_of(item)]
     near = nearest(value, words) if isinstance(value, str) else None
     shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
     return document.problem(
         "invalid-value", at, f"is {shown}; allowed: {allowed}", f"did you mean '{near}'?" if near else ""
     )
-
-
-def _words_of(item: Any) -> list[str]:
-    """Return the texts that an error of a literal allows: those between quotes."""
-    words: list[str] = item["ctx"]["expected"].split("'")[1::2]
-    return words
 
 
 def _allowed(item: Any) -> str:

@@ -48,14 +48,9 @@ def method_file(name: str) -> str:
     return f"{METHODS}/{name}.yaml"
 
 
-def names_in(folder: Path) -> list[str]:
-    """Names of the YAML files in ``folder``, sorted."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
 def names(root: Path, folder: str) -> list[str]:
     """Names of the YAML files of a folder, the project's own and those that the package ships, sorted."""
-    return sorted({*names_in(root / folder), *names_in(shipped.FOLDER / folder)})
+    return sorted({path.stem for base in (root, shipped.FOLDER) for path in (base / folder).glob("*.yaml")})
 
 
 def find(root: Path, folder: str, name: str) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from regft_core.catalogue import TRACKERS
 from regft_core.errors import RegftError
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import Cell, cells
+from regft_core.settings.project import Cell, cells
 from regft_core.settings.yaml_paths import store_path
 from regft_core.tracking.entries import Entry, read_grid, read_report
 

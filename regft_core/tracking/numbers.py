@@ -15,7 +15,7 @@ from regft_core.report.formatting import as_shown
 from regft_core.runs.records import RunRecord, Tuned
 from regft_core.runs.work import Work
 from regft_core.settings.document import dotted, leaves
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

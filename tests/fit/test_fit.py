@@ -22,7 +22,7 @@ from regft_core.fit.setup import read_preset
 from regft_core.grid.jobs import jobs_of
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
 from tests.errors import raises_code

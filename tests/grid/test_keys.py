@@ -11,7 +11,7 @@ import pytest
 from regft_core.grid.cell_keys import cached_seeds, cell_keys
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.grid.conftest import plan
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
 

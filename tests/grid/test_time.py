@@ -16,7 +16,7 @@ from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, assumed, estimate,
 from regft_core.models.source import encoder_weights
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
-from regft_core.settings.grid import Cell, cells
+from regft_core.settings.project import Cell, cells
 from tests.grid.conftest import change, make_project, plan, project, template
 from tests.small_project import stage
 

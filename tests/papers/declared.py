@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from regft_core.schema import ConsistentModel, Inconsistency
+from regft_core.schema import Inconsistency, StrictModel
 from tests.papers.protocols import Item, Paper
 
 #: Where a value is from: of these keys a value has exactly one. lost: the paper states it, the text at hand lost it.
 ORIGINS = ("stated", "lost", "not_stated", "differs")
 
 
-class Value(ConsistentModel):
+class Value(StrictModel):
     """One setting: what runs (``on``: task -> value), and where the paper says so, or why it is ours."""
 
     value: Any = None

@@ -13,11 +13,10 @@ from pathlib import Path
 from regft_core.grid.time import assumed, spend
 from regft_core.names import plural
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.checks.source_errors import moves
 from regft_core.settings.cost import plan_rows
-from regft_core.settings.grid import Cell
-from regft_core.settings.papers.published import read_published
-from regft_core.settings.project import Project
+from regft_core.settings.params_errors import moves
+from regft_core.settings.project import Cell, Project
+from regft_core.settings.published import read_published
 from tests.papers.declared import Declared
 from tests.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from tests.papers.resolved import origins

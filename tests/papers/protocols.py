@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
+from regft_core.schema import Inconsistency, Name, NameList, StrictModel
 from regft_core.settings.document import Document
 from regft_core.settings.validate import validate
 from regft_core.settings.yaml_paths import PUBLISHED, names, read
@@ -35,7 +35,7 @@ class PaperConfig(StrictModel):
     values: Values = Field({}, description="setting, or pattern with *, -> what is said of it")
 
 
-class ItemConfig(ConsistentModel):
+class ItemConfig(StrictModel):
     """Statements of a paper on one table or figure, and what makes it here."""
 
     item: Text = Field(description="as the paper numbers it")

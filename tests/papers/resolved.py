@@ -29,8 +29,7 @@ from regft_core.schema.training import ONLY_STEPS_READ, TrainingConfig
 from regft_core.settings.derived import settings_of
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.preset import preset_file
-from regft_core.settings.project import Project
-from regft_core.settings.trial_values import trials_of
+from regft_core.settings.project import Project, trials_of
 from tests.papers.declared import ORIGINS, Declared, matches
 from tests.small_project import preset
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.settings.papers.published import published_names
-from regft_core.settings.preset import preset_names
+from regft_core.settings.yaml_paths import PRESETS, PUBLISHED, names
 from tests.papers.declared import Declared, matches
 from tests.papers.page import PAGE, page
 from tests.papers.protocols import read_protocols
@@ -40,7 +39,7 @@ def test_what_a_paper_says_of_all_its_items_is_of_use(paper: Any) -> None:
 
 def test_every_preset_has_a_protocol_and_every_item_what_makes_it() -> None:
     made = {name for one in DECLARED for name in one.item.config.presets}
-    assert made | OWN == {*preset_names(REPOSITORY)}
+    assert made | OWN == {*names(REPOSITORY, PRESETS)}
     assert all(preset(name).params.report.reference in preset(name).methods for name in made)
     assert {name for one in DECLARED for name in one.item.config.evaluations} <= set(EVALUATIONS.names())
 
@@ -76,9 +75,9 @@ def test_a_difference_is_told(key: str, value: dict[str, Any] | None, said: str)
 def test_the_page_is_generated_and_has_every_preset_and_every_table() -> None:
     text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
     assert text == page(REPOSITORY), f"run `python -m tests.papers.page > {PAGE}`"
-    assert {name for name in preset_names(REPOSITORY) if f"`{name}`" not in text} == OWN
+    assert {name for name in names(REPOSITORY, PRESETS) if f"`{name}`" not in text} == OWN
     for paper in read_protocols(REPOSITORY):
         titles = [item.config.item.split("Fig")[0] for item in paper.items if item.config.item.startswith("Table")]
         numbers = {number for title in titles for number in re.findall(r"\d+", title)}
-        tables = [name for name in published_names(REPOSITORY) if name.startswith(f"{paper.name}_table")]
+        tables = [name for name in names(REPOSITORY, PUBLISHED) if name.startswith(f"{paper.name}_table")]
         assert {name.rsplit("table", 1)[1] for name in tables} == numbers, paper.name

@@ -10,12 +10,12 @@ import yaml
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.schema.params import Part
-from regft_core.settings.papers.published import ALL, PublishedConfig, PublishedRow, published_names, read_published
-from regft_core.settings.yaml_paths import METHODS, TASKS
+from regft_core.settings.published import ALL, PublishedConfig, PublishedRow, read_published
+from regft_core.settings.yaml_paths import METHODS, PUBLISHED, TASKS
 from regft_core.settings.yaml_paths import names as files_of
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = {name: read_published(ROOT, name) for name in published_names(ROOT)}
+TABLES = {name: read_published(ROOT, name) for name in files_of(ROOT, PUBLISHED)}
 #: Table and encoder -> rows, columns with numbers, means, deviations, means in copied rows, gains; counted in the
 #: texts of the papers. Empty cells make fewer means than rows times columns.
 COUNTED = {

@@ -14,8 +14,8 @@ from regft_core.grid.data import prepare
 from regft_core.report import Report, project_inputs, write_report
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES
-from regft_core.settings.grid import cells
-from regft_core.settings.small import capped, lay_out_small
+from regft_core.settings.preset import capped, lay_out_small
+from regft_core.settings.project import cells
 from tests.presets.generated import fetch_generated
 from tests.small_project import REPOSITORY
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir

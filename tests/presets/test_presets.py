@@ -12,8 +12,10 @@ import yaml
 from regft_core.hooks.registry import discover
 from regft_core.runs.records import MARK
 from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
-from regft_core.settings.papers.published import published_names, read_published
 from regft_core.settings.project import Project
+from regft_core.settings.published import read_published
+from regft_core.settings.yaml_paths import PUBLISHED
+from regft_core.settings.yaml_paths import names as files_of
 from tests.presets.miniature import PRESETS, build, failures, names, run
 from tests.small_project import REPOSITORY, preset
 
@@ -35,7 +37,7 @@ def test_it_has_the_seeds_and_the_arms_of_its_table(name: str) -> None:
 
 def test_every_printed_table_with_numbers_has_a_preset() -> None:
     # Test sets of GLUE need submissions to its server; prose has no experiment of its own.
-    without = {name for name in published_names(REPOSITORY) if not list(PRESETS.glob(f"{name}*.yaml"))}
+    without = {name for name in files_of(REPOSITORY, PUBLISHED) if not list(PRESETS.glob(f"{name}*.yaml"))}
     assert without == {"hype_table12", "hype_prose", "tdt_prose", "weight_mixup_prose"}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from regft_core.report import Inputs, Report, write_report
 from regft_core.schema.params import ReportConfig
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
 
 HOSTILE = "loss became NaN <script>alert('x')</script> & \"more\""

@@ -20,7 +20,7 @@ from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 
 TRAINING = TrainingConfig(epochs=3)
 

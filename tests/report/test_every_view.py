@@ -12,7 +12,7 @@ import pytest
 from regft_core.api import Project
 from regft_core.report import planner, project_inputs, write_report
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import cells
+from regft_core.settings.project import cells
 from regft_core.tracking.entries import read_grid
 from tests.report.synthetic import Arm, Task, build
 from tests.small_project import build as build_project

@@ -12,7 +12,7 @@ import pytest
 from regft_core.errors import DataError
 from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.schema.params import ReportConfig
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.errors import raises_code
 from tests.report.synthetic import edited
 

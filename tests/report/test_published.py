@@ -15,7 +15,7 @@ from regft_core.report import Inputs, Report, write_report
 from regft_core.report import published_table as words
 from regft_core.report.formatting import number
 from regft_core.schema.params import ReportConfig
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.report.grids import terminal
 from tests.report.synthetic import TRAINING, Arm, Task, build, edited, methods_of
 

@@ -26,7 +26,7 @@ from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
 from regft_core.runs.work import Work
-from regft_core.settings.grid import cells
+from regft_core.settings.project import cells
 from regft_core.settings.yaml_paths import METHODS, ships
 from tests import small_project
 from tests.promises.kit import change, edit, write_method

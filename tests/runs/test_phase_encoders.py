@@ -21,7 +21,7 @@ from regft_core.runs.outputs import manifest_head
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.runs.conftest import TASK, change, job, stored, train, weights_of, write_method
 from tests.tiny import tiny_model_dir
 

@@ -28,7 +28,7 @@ from regft_core.runs.trials import (
 )
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from tests.runs.conftest import SIZE, TASK, change, job, refresh, stored, write_method
 
 TUNING: dict[str, Any] = {

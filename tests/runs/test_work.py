@@ -12,7 +12,7 @@ import pytest
 from regft_core.errors import DataError
 from regft_core.runs import outputs
 from regft_core.runs.work import Work
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 
 CELL = Cell("hype_n", "rte", 300)
 COST: dict[str, float | None] = {"train_seconds": 3.5, "fit_seconds": 0, "real_tokens": 90, "peak_memory_bytes": None}

@@ -9,8 +9,8 @@ import pytest
 
 from regft_core.hooks.description import Flip
 from regft_core.settings.controls import missing, warnings_of, with_controls
+from regft_core.settings.project import trials_of
 from regft_core.settings.read_project import load_project
-from regft_core.settings.trial_values import trials_of
 from tests.settings.conftest import MASK, PARAMS, VANILLA, Build, Load, Noise
 from tests.settings.conftest import NOISE as METHOD
 

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from regft_core.models.fetch import ALIASES
-from regft_core.settings.papers.encoders import (
-    UNNAMED,
-    between_phases,
-    in_directory,
-    named,
-    read_contamination,
-)
+from regft_core.settings.encoders import UNNAMED, between_phases, in_directory, named, read_contamination
 from regft_core.settings.yaml_paths import CONTAMINATION
 
 LARGE = named("FacebookAI/roberta-large")

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from regft_core.schema import NAME_LENGTH
 from regft_core.schema.params import Params
 from regft_core.settings.document import load_yaml
-from regft_core.settings.grid import cells
 from regft_core.settings.layers import all_sizes
+from regft_core.settings.project import cells
 from tests.settings.conftest import Load
 
 

@@ -14,9 +14,8 @@ from regft_core.errors import ConfigError
 from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
 from regft_core.runs.opened_project import open_project
-from regft_core.settings.grid import Cell
-from regft_core.settings.preset import lay_out, preset_text
-from regft_core.settings.project import Project
+from regft_core.settings.preset import lay_out
+from regft_core.settings.project import Cell, Project
 from regft_core.settings.run_config import lay_out_config, run_config
 from tests.errors import raises_code
 from tests.promises.kit import change, write_method
@@ -59,9 +58,13 @@ def test_a_second_call_touches_nothing_that_stayed_the_same(root: Path) -> None:
     assert yaml.safe_load((folder / "params.yaml").read_text())["training"]["epochs"] == 9
 
 
+def params_of(root: Path, name: str, changes: list[str] | None = None) -> Any:
+    return yaml.safe_load((lay_out(root, name, changes or ()) / "params.yaml").read_text())
+
+
 def test_values_of_the_command_line(root: Path) -> None:
     changes = ["grid.seeds=[3, 4]", "model.name=minilm", "training.learning_rate=1e-4", "report.confidence=0.9"]
-    params = yaml.safe_load(preset_text(root, "table_one", changes))
+    params = params_of(root, "table_one", changes)
     assert params["grid"]["seeds"] == [3, 4]
     assert params["grid"]["tasks"] == ["opinions"]
     assert params["model"] == {"name": "minilm"}
@@ -73,10 +76,10 @@ def test_values_of_the_command_line(root: Path) -> None:
 def test_another_encoder_takes_the_old_revision_away(root: Path, reverse: bool) -> None:
     pinned = PRESET.replace("name: models/own", f"name: someone/encoder, revision: {'a' * 40}")
     (root / "pipelines" / "presets" / "pinned.yaml").write_text(pinned)
-    assert yaml.safe_load(preset_text(root, "pinned"))["model"]["revision"] == "a" * 40
-    assert yaml.safe_load(preset_text(root, "pinned", ["model.name=minilm"]))["model"] == {"name": "minilm"}
+    assert params_of(root, "pinned")["model"]["revision"] == "a" * 40
+    assert params_of(root, "pinned", ["model.name=minilm"])["model"] == {"name": "minilm"}
     both = ["model.name=someone/other", f"model.revision={'b' * 40}"]
-    model = yaml.safe_load(preset_text(root, "pinned", both[::-1] if reverse else both))["model"]
+    model = params_of(root, "pinned", both[::-1] if reverse else both)["model"]
     assert model == {"name": "someone/other", "revision": "b" * 40}
 
 

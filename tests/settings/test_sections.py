@@ -9,8 +9,7 @@ import pytest
 from regft_core.errors import ConfigError
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.cost import plan_rows
-from regft_core.settings.project import Project
-from regft_core.settings.trial_values import budget_lines
+from regft_core.settings.project import Project, budget_lines
 from tests.errors import raises_code
 from tests.settings.conftest import PARAMS, Load
 

@@ -15,11 +15,11 @@ from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.derived import differences, takes_away, undeclared
 from regft_core.settings.project import Project
-from regft_core.settings.yaml_paths import names_in
+from regft_core.settings.yaml_paths import names
 from tests.small_project import preset
 
 ROOT = Path(__file__).resolve().parents[2]
-PRESETS = names_in(ROOT / "pipelines" / "presets")
+PRESETS = names(ROOT, "pipelines/presets")
 #: Of plain fine-tuning with an arm's compute: that its protocol is the arm's own is asserted by itself.
 MATCHED = "_matched_compute"
 #: Methods whose compute is a whole number of epochs, and of steps.
@@ -31,7 +31,7 @@ ROWS = 320
 @cache
 def shipped(protocol: str = "epochs: 4") -> Project:
     """A project that lists every shipped method, under a shared protocol."""
-    methods = names_in(ROOT / "pipelines" / "methods")
+    methods = names(ROOT, "pipelines/methods")
     if "max_steps" in protocol:  # searches that count epochs have no compute in steps
         methods = ["vanilla", *(one for name in SOUPS for one in (name, f"{name}{MATCHED}"))]
     params = {

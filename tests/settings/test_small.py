@@ -14,10 +14,10 @@ from regft_core.grid.missing_files import require_named_sets
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import optimiser_steps
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings import small
-from regft_core.settings.grid import Cell
+from regft_core.settings import preset
+from regft_core.settings.preset import lay_out_small
+from regft_core.settings.project import Cell
 from regft_core.settings.run_config import lay_out_config, run_config
-from regft_core.settings.small import lay_out_small
 from tests.errors import raises_code
 from tests.presets.generated import ROWS, fetch_generated
 from tests.presets.miniature import project
@@ -34,8 +34,8 @@ def test_the_grid_the_encoder_and_the_rows_are_cut_and_it_is_said(root: Path) ->
     found = open_project(folder)
     fetch_generated(root, found)
     assert folder == root / "presets" / "pats_table3.small"
-    assert (found.params.grid.sizes, list(found.params.grid.seeds)) == ((small.ROWS,), small.SEEDS)
-    assert found.params.model.name == small.ENCODER
+    assert (found.params.grid.sizes, list(found.params.grid.seeds)) == ((preset.ROWS,), preset.SEEDS)
+    assert found.params.model.name == preset.ENCODER
     mark = found.params.small_scale.mark if found.params.small_scale else ""
     assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in every")
     assert "2 seeds (the preset: 5 seeds)" in mark
@@ -45,8 +45,8 @@ def test_the_grid_the_encoder_and_the_rows_are_cut_and_it_is_said(root: Path) ->
     prepare(found)
     counts = read_json(folder / "work" / "datasets" / "rte" / "task.json")["counts"]
     assert {"train", "dev", "hans"} <= set(counts)
-    assert set(counts.values()) == {small.ROWS}
-    assert small.ROWS < ROWS
+    assert set(counts.values()) == {preset.ROWS}
+    assert preset.ROWS < ROWS
 
 
 def test_changes_win_over_the_cuts_and_reproduce_a_run(root: Path, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_changes_win_over_the_cuts_and_reproduce_a_run(root: Path, tmp_path: Pat
     assert (found.params.grid.tasks, found.params.grid.seeds) == (("rte",), (7,))
     assert found.params.training.epochs == 2
     assert list(found.tasks["rte"].ood) == ["hans"]
-    (tmp_path / "config.yaml").write_text(run_config(found, Cell("pats", "rte", small.ROWS)))
+    (tmp_path / "config.yaml").write_text(run_config(found, Cell("pats", "rte", preset.ROWS)))
     again = open_project(lay_out_config(root, tmp_path / "config.yaml"))
     assert again.methods["pats"].training.epochs == found.methods["pats"].training.epochs == 3
 
@@ -69,7 +69,7 @@ def test_layers_are_those_of_the_encoder(root: Path, changes: list[str]) -> None
     }
     assert layers["hype_n_lower_6"].layers == (0, 1)  # type: ignore[attr-defined]
     assert layers["hype_n_higher_12"].layers == (3, 4, 5)  # type: ignore[attr-defined]
-    config = yaml.safe_load(run_config(found, Cell("hype_n_lower_6", found.params.grid.tasks[0], small.ROWS)))
+    config = yaml.safe_load(run_config(found, Cell("hype_n_lower_6", found.params.grid.tasks[0], preset.ROWS)))
     assert config["methods"]["hype_n_lower_6"]["regularisers"]["hype"]["layers"] == [0, 1]
     assert config["params"]["small_scale"]["cut"], "what is scaled is not scaled again"
 
@@ -82,11 +82,11 @@ def test_an_encoder_that_is_not_on_this_disk_is_refused(root: Path) -> None:
 def test_trials_are_two_and_windows_fit_into_the_smaller_length() -> None:
     tuning = {"values": {"a": [1, 2, 3], "b": [1, 2]}, "methods": {"m": [{"a": 1}, {"a": 2}, {"a": 3}]}}
     model = {"name": "x", "revision": "main", "pooling": "mean", "max_length": 256, "windows": 4, "stride": 100}
-    cut = small.shrunk(
+    cut = preset.shrunk(
         {"model": model, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}, 0.25, "y"
     )
     assert cut["tuning"] == {"values": {"a": [1, 2], "b": [1]}, "methods": {"m": [{"a": 1}, {"a": 2}]}}
-    assert cut["grid"]["sizes"] == [small.ROWS // 2, small.ROWS]
+    assert cut["grid"]["sizes"] == [preset.ROWS // 2, preset.ROWS]
     found = EncoderConfig.model_validate(cut["model"])
     assert (found.max_length, found.windows, found.stride, found.revision) == (64, 2, 16, None)
 
@@ -99,9 +99,9 @@ def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
     phases = [
         phase for task in found.params.grid.tasks for method in free for phase in found.method(method, task).phases
     ]
-    steps = [optimiser_steps(phase.training, small.ROWS) or 0 for phase in phases]
-    assert max(steps) <= small.CAPS["max_steps"] == small.ROWS / small.CAPS["batch_size"]
-    assert max(phase.members for phase in phases) <= small.CAPS["times"]
+    steps = [optimiser_steps(phase.training, preset.ROWS) or 0 for phase in phases]
+    assert max(steps) <= preset.CAPS["max_steps"] == preset.ROWS / preset.CAPS["batch_size"]
+    assert max(phase.members for phase in phases) <= preset.CAPS["times"]
 
 
 # --------------------------------------------------------------------------- files that a preset lacks
@@ -138,5 +138,5 @@ def test_sets_that_nobody_named_are_left_out(tmp_path: Path) -> None:
 
 def test_a_phase_that_names_an_encoder_gets_the_one_that_all_have() -> None:
     method = {"phases": {"teacher": {"model": {"name": "big", "revision": "main", "max_length": 256}, "training": {}}}}
-    teacher = small.capped(method, 1.0, encoder="minilm")["phases"]["teacher"]
+    teacher = preset.capped(method, 1.0, encoder="minilm")["phases"]["teacher"]
     assert teacher == {"model": {"name": "minilm", "max_length": 64}, "training": {}}

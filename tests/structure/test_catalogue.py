@@ -13,7 +13,7 @@ import yaml
 from regft_core.grid.method_table import CITED, COMMITS, Line, all_methods, as_text, catalogue, pinned
 from regft_core.hooks.registry import discover
 from regft_core.schema.methods import SOURCE
-from regft_core.settings.provenance import Setting, settings
+from regft_core.settings.layers import Setting, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

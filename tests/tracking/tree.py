@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from regft_core.settings.grid import Cell
+from regft_core.settings.project import Cell
 from regft_core.tracking import MLFLOW
 from regft_core.tracking import sync as sync_with_store
 from tests.report.synthetic import Arm, Task, build, key_of

@@ -22,7 +22,7 @@ from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import Block, Comparison, Report, Row, smaller
 from regft_core.report.wrong_answers import MOST_LABELS
-from regft_core.settings.provenance import settings
+from regft_core.settings.layers import settings
 from regft_core.statistics import verdict
 
 #: With more methods than this, tables and figures of all of them are folded.

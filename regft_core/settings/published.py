@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
-from regft_core.schema.params import Params, Part, PartName
+from regft_core.schema import Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
+from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validated
 from regft_core.settings.yaml_paths import PUBLISHED, names, read
 
 #: In the columns of a claim: every column of a task that both rows print.
@@ -76,7 +76,7 @@ class PublishedRow(StrictModel):
     note: str = ""
 
 
-class Numbers(ConsistentModel):
+class Numbers(StrictModel):
     """Numbers of an evaluation that a claim is about, on the development set or of the run as a whole."""
 
     evaluation: Name = Field(description="name of the evaluation")
@@ -98,18 +98,16 @@ class Numbers(ConsistentModel):
         return list(zip(self.names, self.than or self.names, strict=True))
 
 
-class Claim(ConsistentModel):
+class Claim(StrictModel):
     """One claim; it holds when it holds for every opponent in every column."""
 
     says: str = Field(min_length=1, description="the claim, in own words")
     where: str = Field(min_length=1, description="section, caption or table of the paper that makes it")
     arm: Name = Field(description="the method that gains, as it is called here")
     over: OneOrMoreNames = Field(min_length=1, description="what it gains over")
-    columns: Annotated[
-        tuple[PartName, ...],
-        Field(strict=False),
-        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
-    ] = Field((), description="columns of the table; all: every column of a task; none of a claim on cost")
+    columns: PartNames = Field(
+        (), description="columns of the table; all: every column of a task; none of a claim on cost"
+    )
     encoders: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="all of the table when absent")
     sizes: Annotated[tuple[Size, ...], Field(strict=False)] = Field((), description="all of the table when absent")
     measure: Literal["mean", "deviation", "passes", "memory"] = Field(
@@ -196,32 +194,21 @@ def read_published(root: Path, name: str) -> PublishedConfig:
     Raises:
         ConfigError: the file is missing or wrong.
     """
-    root = Path(root)
     # Of a table that is not there the second one says what is.
     document = read(root, PUBLISHED, name) or load_yaml(root / PUBLISHED / f"{name}.yaml", root)
-    config, problems = validate(PublishedConfig, document)
-    if config is None:
-        raise ConfigError(problems)
-    return config
+    return validated(PublishedConfig, document)
 
 
-def published_names(root: Path) -> list[str]:
-    """The tables that are there."""
-    return names(Path(root), PUBLISHED)
-
-
-def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
-    """Problems of ``report.published``: tables that are not there, or wrong themselves."""
-    there, given = published_names(root), document.data["report"].get("published")
-    found = []
+def check_published(root: Path, params: Params, document: Document) -> Iterator[Problem]:
+    """Yield problems of ``report.published``: tables that are not there, or wrong themselves."""
+    there, given = names(root, PUBLISHED), document.data["report"].get("published")
     for i, name in enumerate(params.report.published):
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
         if name not in there:
             message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, there, "tables there")
-            found.append(document.problem("unknown-table", at, message, hint))
+            yield document.problem("unknown-table", at, message, hint)
             continue
         try:
             read_published(root, name)
         except ConfigError as error:
-            found += error.problems
-    return found
+            yield from error.problems

@@ -16,11 +16,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regft_core import shipped
-from regft_core.errors import ConfigError
 from regft_core.models.fetch import ALIASES
 from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import validated
 from regft_core.settings.yaml_paths import CONTAMINATION
 
 #: Hub ids of encoders that papers name without their organisation.
@@ -155,8 +154,5 @@ def read_contamination(root: Path) -> Contamination:
     trained_on: dict[str, SeenConfig] = {}
     for path in (shipped.FOLDER / CONTAMINATION, Path(root) / CONTAMINATION):
         if path.is_file():
-            table, problems = validate(Contamination, load_yaml(path, Path(root)))
-            if table is None:
-                raise ConfigError(problems)
-            trained_on |= table.trained_on
+            trained_on |= validated(Contamination, load_yaml(path, Path(root))).trained_on
     return Contamination(trained_on=trained_on)

@@ -11,15 +11,15 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import compose
 from regft_core.names import listing, suggestion
 from regft_core.schema.method import Method
-from regft_core.schema.params import Params, TuningConfig
+from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.params_errors import check_model
 from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import from_dotted, lay
-from regft_core.settings.trial_values import Trial, trials_of, tuned_method
+from regft_core.settings.params_errors import check_model
+from regft_core.settings.project import Trial, trials_of, tuned_method
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import METHODS, find, method_file, missing
 
@@ -142,12 +142,14 @@ def composition_errors(
 
 
 def check_tuning(
-    tuning: TuningConfig, methods: Mapping[str, Method], listed: Collection[str], builder: MethodBuilder
+    builder: MethodBuilder, methods: Mapping[str, Method]
 ) -> tuple[list[Problem], dict[str, list[Method]]]:
     """Return the problems of ``tuning``, and the method of every trial."""
-    document, problems = builder.params, list[Problem]()
+    document, problems, tuning = builder.params, list[Problem](), builder.settings.tuning
+    if tuning is None:
+        return [], {}
     for name in tuning.methods:
-        if name not in listed:
+        if name not in builder.settings.methods:
             at, message = ("tuning", "methods", name), f"method '{name}' is not listed under methods"
             problems.append(document.problem("not-listed", at, message, "list it, or remove it"))
     trainings: dict[str, int] = {}

@@ -18,9 +18,8 @@ from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.checks.source_errors import moves, revision_problem
 from regft_core.settings.document import Document, KeyPath, Place
-from regft_core.settings.papers.published import check_published
+from regft_core.settings.published import check_published
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import project_root
 
@@ -28,6 +27,8 @@ from regft_core.settings.yaml_paths import project_root
 TAKEN = ("data", "regft_core", "stages", "pipelines", "work", "reports", ".git", ".dvc")
 #: Three seeds show little by any rule (benchmarks/statistics.md). What more of them show, the report says.
 MIN_SEEDS = 4
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
 
 def check_params(root: Path, params: Params, document: Document) -> Iterator[Found]:
@@ -95,8 +96,6 @@ def _check_plug_in(catalogue: Catalogue, name: str, function: str, example: str)
 def check_model(root: Path, model: EncoderConfig, document: Document) -> Iterator[Found]:
     """Yield problems and warnings of the section ``model`` as it stands in ``document``."""
     name, revision, at = model.name, model.revision, ("model", "revision")
-    if revision is not None and name not in ALIASES and moves(revision):
-        yield f"{document.place(at)}: revision '{revision}' of {name} can move; pin the commit"
     try:
         is_local = name in ALIASES or what_is(expand(root, name)) == "a directory"
     except ValueError as error:
@@ -112,8 +111,22 @@ def check_model(root: Path, model: EncoderConfig, document: Document) -> Iterato
         message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
         hint = f"{suggestion(name, ALIASES, 'aliases')}; or add 'revision:' with the commit (40 hex digits)"
         yield document.problem("revision-missing", ("model", "name"), message, hint)
-    elif problem := revision_problem(revision):
-        yield document.problem("bad-revision", at, problem, "give the commit (40 hex digits)")
+    else:
+        yield from check_revision(revision, name, document, at)
+
+
+def check_revision(revision: str, of: str, document: Document, at: KeyPath) -> Iterator[Found]:
+    """Yield the problem of what cannot be a revision on the hub, and a warning of one that can move."""
+    if not _REVISION.fullmatch(revision):
+        message = f"'{revision}' is not a commit, tag or branch"
+        yield document.problem("bad-revision", at, message, "give the commit (40 hex digits)")
+    if moves(revision):
+        yield f"{document.place(at)}: revision '{revision}' of {of} can move; pin the commit"
+
+
+def moves(revision: str) -> bool:
+    """Whether ``revision`` is a branch or tag, which may point elsewhere tomorrow."""
+    return not _COMMIT.fullmatch(revision)
 
 
 def check_report(
@@ -123,24 +136,23 @@ def check_report(
 
     An average over a set that is ``left_out`` has no value, and is no mistake.
     """
-    places: list[tuple[KeyPath, str, list[str]]] = []
-    for average, parts in params.report.averages.items():
-        for i, part in enumerate(parts):
-            for text in [part] if isinstance(part, str) else part:
-                task, name = split_part(text)
-                places.append((("report", "averages", average, i), name, [task]))
+    places: list[tuple[KeyPath, str, str]] = [
+        (("report", "averages", average, i), *split_part(text))
+        for average, parts in params.report.averages.items()
+        for i, part in enumerate(parts)
+        for text in ([part] if isinstance(part, str) else part)
+    ]
     for i, name in enumerate(params.report.decide_by):
-        places.append((("report", "decide_by", i), name, list(params.grid.tasks)))
-    for at, name, on_tasks in places:
-        for task in on_tasks:
-            sets = ["dev", *tasks[task].ood] if task in tasks else [name]
-            sets += left_out.get(task, ()) if at[1] == "averages" else ()
-            if task not in params.grid.tasks:
-                hint = suggestion(task, params.grid.tasks, "tasks listed")
-                yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
-            elif name not in sets:
-                hint = suggestion(name, sets, f"sets of {task}")
-                yield document.problem("unknown-set", at, f"task '{task}' is not evaluated on '{name}'", hint)
+        places += [(("report", "decide_by", i), task, name) for task in params.grid.tasks]
+    for at, task, name in places:
+        sets = ["dev", *tasks[task].ood] if task in tasks else [name]
+        sets += left_out.get(task, ()) if at[1] == "averages" else ()
+        if task not in params.grid.tasks:
+            hint = suggestion(task, params.grid.tasks, "tasks listed")
+            yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
+        elif name not in sets:
+            hint = suggestion(name, sets, f"sets of {task}")
+            yield document.problem("unknown-set", at, f"task '{task}' is not evaluated on '{name}'", hint)
 
 
 def check_evaluations(

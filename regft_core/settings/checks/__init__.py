@@ -1,1 +1,0 @@
-"""Checks of a whole project that no single value shows."""

@@ -1,1 +1,0 @@
-"""Facts that papers print, and facts of public sets and encoders."""

@@ -147,12 +147,13 @@ def device_of(name: str) -> str:
 
 
 def served(arguments: argparse.Namespace) -> ServedModel:
-    """Return the exported model, loaded as ``SERVING`` says; in a project's folder its kinds of task are known."""
+    """Return the exported model, as ``SERVING`` says; in a project's folder its kinds of task are known."""
     from regft_core.serve.model import load_served
 
     if (Path.cwd() / "params.yaml").is_file():
         use_project(Path.cwd())
-    return load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+    return model.reading(arguments.text, arguments.text_pair)
 
 
 def refuse_contradictions(wrong: list[tuple[Any, str]], hint: str) -> None:

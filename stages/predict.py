@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from regft_core import output
 from regft_core.data.lengths import WORTH_UNKNOWN, share
@@ -71,22 +72,22 @@ def predict(root: Path, arguments: argparse.Namespace) -> None:
         "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT",
     )
     model = served(arguments)
-    columns = {"text": arguments.text, "text_pair": arguments.text_pair, "keep": arguments.keep}
     if standard:
-        _say(model, _stream(model, arguments.format or FORMATS[0], columns), sys.stderr)
+        _say(model, _stream(model, arguments.format or FORMATS[0], arguments.keep), sys.stderr)
         return
     out = Path(arguments.out)
     how = format_of(arguments)
-    counted = predict_file(model, Path(arguments.data), out, how, overwrite=arguments.overwrite, **columns)
+    options = {"keep": arguments.keep, "overwrite": arguments.overwrite}
+    counted = predict_file(model, Path(arguments.data), out, how, **options)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'row')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)
 
 
-def _stream(model: ServedModel, form: str, columns: dict[str, Any]) -> Counted:
+def _stream(model: ServedModel, form: str, keep: Sequence[str]) -> Counted:
     """Answer standard input. A reader that has enough (``| head``) ends it without an error."""
     try:
-        return predict_stream(model, sys.stdin.buffer, output.data(), form, **columns)
+        return predict_stream(model, sys.stdin.buffer, output.data(), form, keep=keep)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
         return Counted()
@@ -154,8 +155,6 @@ def pick(root: Path, arguments: argparse.Namespace) -> None:
         Path(arguments.out),
         arguments.rows,
         format_of(arguments),
-        text=arguments.text,
-        text_pair=arguments.text_pair,
         overwrite=arguments.overwrite,
     )
     print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")

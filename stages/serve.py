@@ -13,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from regft_core.errors import DataError
-from regft_core.serve.answers import columns_of_requests
 from regft_core.serve.http import LOCAL, Limits, application
 
 from .common import SERVING, argument, command, served, whole_number
@@ -50,10 +49,9 @@ def serve(root: Path, arguments: argparse.Namespace) -> None:
     opened = _listen(arguments.host, arguments.port)
     with opened:
         model = served(arguments)
-        columns = columns_of_requests(model, arguments.text, arguments.text_pair)
         limits = Limits(arguments.seconds, arguments.bytes, arguments.rows)
         local = _is_local(arguments.host)
-        app = application(model, columns, limits, LOCAL if local else ("*",))
+        app = application(model, limits, LOCAL if local else ("*",))
         quiet: dict[str, Any] = {"log_level": "warning", "server_header": False, "use_colors": False}
         config = uvicorn.Config(app, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=5, **quiet)
         if not local:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, Reading, prompted_lengths
-from regft_core.errors import ModelError
+from regft_core.errors import DataError, ModelError
 from regft_core.evaluate.export_answers import Answers, load_answers
 from regft_core.evaluate.logits import over_sets, predict
 from regft_core.kinds import find, of_model
@@ -57,6 +57,22 @@ class ServedModel:
     tokenizer: Any = None
     padding: Padding | None = None
     answers: Answers | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of a file that have its inputs: of the text, and of the second text where it reads pairs."""
+        return [name for name in (self.served.text, self.served.text_pair) if name is not None]
+
+    def reading(self, text: str | None, text_pair: str | None) -> ServedModel:
+        """Return the model for files with columns of these names; None: those of the training data.
+
+        Raises DataError for a pair for a model of single texts.
+        """
+        if text_pair is not None and self.pairs is False:
+            message = "--text-pair: this model was trained on single texts"
+            raise DataError("single-text-model", f"{message}\n    -> leave --text-pair out")
+        named = {"text": text or self.served.text, "text_pair": text_pair or self.served.text_pair}
+        return replace(self, served=self.served.model_copy(update=named))
 
     @property
     def rows_per_example(self) -> int:

@@ -31,13 +31,11 @@ from regft_core.names import plural
 from regft_core.output import console
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.serve.answers import (
-    Columns,
     Counted,
     Writer,
     answer_columns,
     answers,
     check_output,
-    columns_of_requests,
     format_of,
     readable,
     require_columns,
@@ -55,14 +53,13 @@ class Answering:
     """Rows of one file or stream, answered chunk by chunk and written."""
 
     model: ServedModel
-    columns: Columns
     keep: Sequence[str]
     writer: Writer
     counted: Counted
 
     def answer(self, rows: Sequence[Row]) -> None:
         """Write the answer to each row."""
-        examples = [readable(row, self.columns, self.counted) for row in rows]
+        examples = [readable(row, self.model.columns, self.counted) for row in rows]
         kept = [{name: row.values.get(name) for name in self.keep} for row in rows]
         for values in answers(self.model, examples, self.counted, kept):
             self.writer.row(values)
@@ -83,8 +80,6 @@ def predict_file(
     out: Path,
     how: FileFormat = UNSAID,
     *,
-    text: str | None = None,
-    text_pair: str | None = None,
     keep: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Counted:
@@ -97,7 +92,6 @@ def predict_file(
     Args:
         data: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx.
         how: how it is written; where that is not said, as the training file was, if it cannot be read otherwise.
-        text, text_pair: columns to read; by default those of the training data.
         keep: columns of ``data`` to copy.
         overwrite: replace an existing ``out``.
 
@@ -108,21 +102,20 @@ def predict_file(
     """
     check_output(out, data, overwrite)
     started = time.monotonic()
-    columns = columns_of_requests(model, text, text_pair)
-    how = format_of(data, how, model, columns)
+    how = format_of(data, how, model)
     with open_table(data, how) as table:
-        require_columns(table, columns, keep, data)
+        require_columns(table, model.columns, keep, data)
         names = answer_columns(model, keep, data)
-        with partial_file(out, _key(model, data, how, columns, keep, names)) as (file, before, keep_lines):
+        with partial_file(out, _key(model, data, how, keep, names)) as (file, before, keep_lines):
             counted = Counted(**before)
             writer = Writer(out.suffix.lower(), file, names, header=not before)
             if before:
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
-            answering = Answering(model, columns, keep, writer, counted)
+            answering = Answering(model, keep, writer, counted)
             with Progress(console=console(error=True), transient=True, disable=not sys.stderr.isatty()) as progress:
                 bar = progress.add_task("", total=1.0)
-                while chunk := _chunk(table.rows, columns):
+                while chunk := _chunk(table.rows, model.columns):
                     answering.answer(chunk)
                     keep_lines(asdict(replace(counted, resumed=0)))
                     progress.update(bar, completed=table.done(), description=plural(counted.rows, "row"))
@@ -131,21 +124,19 @@ def predict_file(
     return counted
 
 
-def _chunk(rows: Iterator[Row], columns: Columns) -> list[Row]:
+def _chunk(rows: Iterator[Row], columns: Sequence[str]) -> list[Row]:
     """Return the next rows that are answered together; none at the end."""
     chunk, characters = list[Row](), 0
     for row in islice(rows, CHUNK_ROWS):
         chunk.append(row)
-        texts = map(row.values.get, columns.names)
+        texts = map(row.values.get, columns)
         characters += sum(len(text) for text in texts if isinstance(text, str))
         if characters >= CHUNK_CHARACTERS:
             break
     return chunk
 
 
-def _key(
-    model: ServedModel, data: Path, how: FileFormat, columns: Columns, keep: Sequence[str], names: Sequence[str]
-) -> str:
+def _key(model: ServedModel, data: Path, how: FileFormat, keep: Sequence[str], names: Sequence[str]) -> str:
     """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
     import torch
 
@@ -153,7 +144,7 @@ def _key(
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine: list[Any] = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__]
     machine += [CHUNK_ROWS, CHUNK_CHARACTERS]
-    return sha256_json([states, machine, how.told, asdict(columns), list(keep), list(names)])
+    return sha256_json([states, machine, how.told, model.columns, list(keep), list(names)])
 
 
 @contextmanager

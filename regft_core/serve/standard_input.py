@@ -16,7 +16,7 @@ from typing import IO
 from regft_core.data.file_format import Row, Table, delimited
 from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
-from regft_core.serve.answers import Columns, Counted, Writer, answer_columns, columns_of_requests, require_columns
+from regft_core.serve.answers import Counted, Writer, answer_columns, require_columns
 from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import Answering
 
@@ -35,8 +35,6 @@ def predict_stream(
     out: IO[str],
     form: str = "jsonl",
     *,
-    text: str | None = None,
-    text_pair: str | None = None,
     keep: Sequence[str] = (),
 ) -> Counted:
     """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
@@ -46,19 +44,18 @@ def predict_stream(
 
     Args:
         source: UTF-8 in the format ``form``, one of ``FORMATS``.
-        text, text_pair, keep: as for ``predict_file``; with ``text`` lines there are no columns to name.
+        keep: columns to copy.
 
     Raises:
         DataError: a wrong row, or none at all; the rows before it are answered.
         RunFailed: the model gives NaN.
     """
     started = time.monotonic()
-    columns = columns_of_requests(model, text, text_pair)
     with explained_as(WHERE):
-        table = _opened(model, source, form, columns)
-        require_columns(table, columns, keep, WHERE)
+        table = _opened(model, source, form)
+        require_columns(table, model.columns, keep, WHERE)
     writer = Writer(".jsonl", out, answer_columns(model, keep, WHERE))
-    answering = Answering(model, columns, keep, writer, Counted())
+    answering = Answering(model, keep, writer, Counted())
     waiting: Waiting = queue.Queue(2 * CHUNK_ROWS)
     threading.Thread(target=_read, args=(table.rows, waiting), daemon=True).start()
     chunk: list[Row] = []
@@ -76,16 +73,17 @@ def predict_stream(
     return answering.counted
 
 
-def _opened(model: ServedModel, source: IO[bytes], form: str, columns: Columns) -> Table:
+def _opened(model: ServedModel, source: IO[bytes], form: str) -> Table:
     """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
     if form != "text":
         return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}")
-    if model.pairs or columns.text_pair is not None:
+    text, *second = model.columns
+    if second:
         raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")
     lines = (line.rstrip("\r\n") for line in stream)
-    rows = (Row(f"line {number}", {columns.text: line}) for number, line in enumerate(lines, start=1))
-    return Table([columns.text], rows)
+    rows = (Row(f"line {number}", {text: line}) for number, line in enumerate(lines, start=1))
+    return Table([text], rows)
 
 
 def _read(rows: Iterator[Row], waiting: Waiting) -> None:

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.examples import Example
 from regft_core.data.prepare import declaration_of
 from regft_core.data.read_split import read_split
-from regft_core.disk.files import write_text
-from regft_core.errors import ConfigError, ModelError, Problem, RunFailed
-from regft_core.evaluate.export_answers import write_answers
+from regft_core.disk.files import atomic_directory, write_text
+from regft_core.disk.tensors import write_tensors
+from regft_core.errors import ConfigError, ExportMismatch, ModelError, Problem, RunFailed
 from regft_core.hooks import phase_entries
 from regft_core.hooks.base import implements
 from regft_core.hooks.phase_entries import answers_for_model
 from regft_core.kinds import find
 from regft_core.kinds._decision import decided
-from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
+from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt, refuse_foreign, write_served
 from regft_core.models.onnx import require_onnx
 from regft_core.models.write_model import export_model
 from regft_core.runs.context import Context
@@ -37,15 +40,18 @@ from regft_core.runs.work import Work
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.card import model_card, reported
+from regft_core.serve.model import ENCODER, KEPT, load_served
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
 from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import task_file
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from torch import Tensor
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
+#: Largest difference of answers through a loaded encoder, which may run on another device, from those of the run.
+NEAR = 1e-4
 
 
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
@@ -111,10 +117,46 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
         reads = answering.declares.reads == "encoder"
         writing = (lambda folder: write_model(trained.trainee.model, folder, card=note)) if reads else None
-        return write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
+        return _write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
     if served.prompt is None:  # the temperature goes into the head
         served = served.model_copy(update={"temperature": None})
     return write_model(trained.model, target, card=card, served=served, temperature=temperature, onnx=onnx)
+
+
+def _write_answers(
+    directory: Path,
+    served: Served,
+    kept: Mapping[str, Tensor],
+    card: str,
+    check: Sequence[Example],
+    expected: npt.NDArray[Any],
+    write_encoder: Callable[[Path], object] | None,
+) -> Path:
+    """Write what a run's regulariser kept, and a model card; returns ``directory``.
+
+    The directory appears complete or not at all, after it was loaded again and gave ``expected`` [n, K] for the
+    examples ``check``.
+
+    Args:
+        served: content of ``regft.json``, with ``answered_by``.
+        kept: tensors of that regulariser, under its own names.
+        write_encoder: writes the encoder into a folder, where one is read.
+    """
+    refuse_foreign(directory, KEPT)
+    with atomic_directory(directory) as temporary:
+        write_tensors(temporary / KEPT, kept)
+        write_served(temporary, served)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+        if write_encoder is not None:
+            write_encoder(temporary / ENCODER)
+        logits, near = load_served(temporary, "cpu").logits(check), NEAR if write_encoder else 0.0
+        if not np.allclose(logits, expected, rtol=0.0, atol=near):
+            raise ExportMismatch(
+                "export-differs",
+                f"export to {directory}: what was written answers differently; nothing was written\n"
+                "    -> report it: the method's fitted tensors do not survive being written",
+            )
+    return directory
 
 
 def _refuse_without_graph(method: str, served: Served) -> None:

@@ -1,34 +1,49 @@
 """An exported directory, loaded.
 
-A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a run without a model
-kept (evaluate/export_answers.py).
+A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a regulariser kept that
+answers in place of a model (a bag of words, a constant, an average). Then ``regft.json`` names the regulariser and its
+options, and ``kept.safetensors`` holds terms and numbers, from which loading runs no code. Where it reads the encoder,
+that is an ordinary model in the folder ``encoder``, with a head that nothing asks.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from pydantic import ValidationError
 
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, Reading, prompted_lengths
-from regft_core.errors import DataError, ModelError
-from regft_core.evaluate.export_answers import Answers, load_answers
+from regft_core.disk.tensors import read_tensors
+from regft_core.errors import DataError, ModelError, StoreError, text_of
+from regft_core.evaluate.evaluated import require_finite
 from regft_core.evaluate.logits import over_sets, predict
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Setting
+from regft_core.hooks.phase_entries import Entry, answers_for_model
+from regft_core.hooks.registry import discover
 from regft_core.kinds import find, of_model
 from regft_core.models.checkpoint_files import ignored, refuse_outside
-from regft_core.models.export_record import Served, read_served
+from regft_core.models.export_record import AnsweredBy, Served, read_served
 from regft_core.models.exported_folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
+from regft_core.schema.method import FINETUNE
+from regft_core.schema.training import TrainingConfig
 
+if TYPE_CHECKING:
+    from regft_core.training.trainee import Trainee
+
+KEPT, ENCODER = "kept.safetensors", "encoder"
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
 
@@ -44,7 +59,8 @@ class ServedModel:
         directory: where it was loaded from.
         precision: in which it answers.
         model, tokenizer, padding: of the classifier.
-        answers: of a run whose regulariser answers in place of the classifier; without an encoder on the CPU.
+        predictor, kept: the regulariser that answers in place of the classifier, and its tensors.
+        trainee: the encoder that it reads; None where it reads none.
     """
 
     served: Served
@@ -56,7 +72,9 @@ class ServedModel:
     model: Any = None
     tokenizer: Any = None
     padding: Padding | None = None
-    answers: Answers | None = None
+    predictor: Regulariser | None = None
+    kept: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    trainee: Trainee | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -94,11 +112,18 @@ class ServedModel:
 
         Raises RunFailed for logits that are not numbers.
         """
-        logits = self._logits(examples) if self.answers is None else self.answers.logits(examples)
         count = len(self.labels)
-        return find(self.served.kind).scores(logits / (self.served.temperature or 1.0), np.arange(count), count)
+        return find(self.served.kind).scores(
+            self.logits(examples) / (self.served.temperature or 1.0), np.arange(count), count
+        )
 
-    def _logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+    def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+        """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
+        if self.predictor is not None:
+            answers = self.predictor.predict(self.trainee, self.kept, examples)
+            hint = "check the rows for texts without words, or use another method"
+            require_finite(answers, [example.idx for example in examples], self.predictor.name, hint)
+            return answers.astype(np.float64)
         padding, most = self.padding, self.served.max_length
         assert padding is not None
         assert most is not None
@@ -131,28 +156,25 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
 
     Raises:
         ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors weights,
-            no head, no fast tokenizer; the device or the model cannot answer in ``precision``.
+            no head, no fast tokenizer; a file that is damaged or of another version; the device or the model cannot
+            answer in ``precision``.
     """
     if directory.is_dir():
         refuse_outside(directory)
         for said in ignored(directory):
             print(f"warning: {said}", file=sys.stderr)
     served = read_served(directory) if directory.is_dir() else None
-    pairs = None if served is None else served.text_pair is not None
     if served is not None and served.answered_by is not None:
         if precision != "fp32":
             message = f"--precision {precision}: {directory} answers in fp32 only"
             raise ModelError("precision-not-possible", f"{message}\n    -> leave --precision out")
-        answers = load_answers(directory, device)
-        model, tokenizer = (trainee.model, trainee.tokenizer) if (trainee := answers.trainee) else (None, None)
-        labels = served.labels or ("value",)
-        return ServedModel(served, labels, pairs, directory, model=model, tokenizer=tokenizer, answers=answers)
+        return _load_answering(directory, served, served.answered_by, device)
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         hint = "write one: regft export --method METHOD --task TASK --size SIZE --seed SEED"
         raise ModelError("not-an-export", f"{directory} {found}, so it is not an exported model\n    -> {hint}")
     model, tokenizer = load_with_tokenizer(directory)
-    config = model.config
+    config, pairs = model.config, None if served is None else served.text_pair is not None
     if served is None:
         kind = of_model(config.problem_type, config.num_labels)
         if kind is None:
@@ -184,3 +206,49 @@ def _own_length(tokenizer: Any, config: Any) -> int:
     told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
     known = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
     return min(known, default=512)
+
+
+def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, device: str) -> ServedModel:
+    """A regulariser that answers in place of a model; the encoder, if it reads one, is on ``device``."""
+
+    def wrong(why: str) -> ModelError:
+        return ModelError("bad-export", f"{directory}: cannot be loaded: {why}\n    -> export it again")
+
+    name = answered_by.regulariser
+    cls = discover().get(name)
+    if cls is None:
+        raise wrong(f"there is no regulariser '{name}' in this version")
+    try:
+        options = cls.Config.model_validate(answered_by.options)
+        kept = read_tensors(directory / KEPT)
+    except (ValidationError, StoreError) as error:
+        raise wrong(text_of(error)) from error
+    if (entry := answers_for_model([Entry(cls, options)])) is None:
+        raise wrong(f"'{name}' does not answer by itself")
+    setting = Setting(
+        kind=served.kind,
+        num_labels=len(find(served.kind).output_names(served.labels)),
+        seed=0,
+        training=TrainingConfig(),
+        max_length=served.max_length,
+        reading=Reading(served.instruction, served.windows, served.stride),
+    )
+    model = tokenizer = trainee = None
+    if entry.declares.reads == "encoder":
+        from regft_core.training.trainee import Trainee
+
+        model, tokenizer = load_with_tokenizer(directory / ENCODER)
+        model = model.to(device).eval()
+        # No prediction reads the checkpoint that training began with.
+        trainee = Trainee(model, tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
+    return ServedModel(
+        served,
+        served.labels or ("value",),
+        served.text_pair is not None,
+        directory,
+        model=model,
+        tokenizer=tokenizer,
+        predictor=cls(options, setting),
+        kept=kept,
+        trainee=trainee,
+    )

@@ -14,8 +14,7 @@ from regft_core.data.lengths import WORTH_UNKNOWN, share
 from regft_core.names import plural
 from regft_core.serve.answers import Counted
 from regft_core.serve.model import ServedModel
-from regft_core.serve.predict import predict_file
-from regft_core.serve.standard_input import FORMATS, predict_stream
+from regft_core.serve.predict import FORMATS, predict_file, predict_stream
 
 from .common import (
     DATA,

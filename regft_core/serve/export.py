@@ -22,9 +22,7 @@ from regft_core.data.read_split import read_split
 from regft_core.disk.files import atomic_directory, write_text
 from regft_core.disk.tensors import write_tensors
 from regft_core.errors import ConfigError, ExportMismatch, ModelError, Problem, RunFailed
-from regft_core.hooks import phase_entries
-from regft_core.hooks.base import implements
-from regft_core.hooks.phase_entries import answers_for_model
+from regft_core.hooks.phase_entries import Entry, answers_for_model, in_the_way_of_export
 from regft_core.kinds import find
 from regft_core.kinds._decision import decided
 from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt, refuse_foreign, write_served
@@ -42,7 +40,6 @@ from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.card import model_card, reported
 from regft_core.serve.model import ENCODER, KEPT, load_served
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
-from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import task_file
 
 if TYPE_CHECKING:
@@ -76,8 +73,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if onnx:
         require_onnx()
     context, record = finished_run(job)
-    entries = context.last.entries
-    if keeping := next((e.name for e in phase_entries.active(entries) if implements(e.cls, "rebuild")), None):
+    if keeping := in_the_way_of_export(context.registry, context.last.declared.regularisers):
         message = f"export: '{keeping}' of {job.method} learned tensors that an ordinary model folder cannot hold"
         hint = "name another method; the predictions of this one are in work/evaluate"
         raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
@@ -96,7 +92,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if judged is not None and accuracy is not None:
         abstain = abstain_for(context, accuracy, judged, temperature)
     take_shared(context.root, context.store, record.key)
-    trained, answering = FinishedModel(context), answers_for_model(entries)
+    trained, answering = FinishedModel(context), answers_for_model(context.last.entries)
     served = _served(context, record.key, trained, answering, temperature)
     served = served.model_copy(update={"refit": refit, "abstain": abstain, "temperature": refit and refit.temperature})
     by = served.answered_by.regulariser if served.answered_by else ""
@@ -175,8 +171,9 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
         DataError: the finetune stage has not run, or what it wrote cannot be read.
     """
     context = Context(job)  # says what is not in the grid
-    if job.refit:
-        record = _refitted(job, context.project)
+    if job.refit:  # it is in the run store alone
+        stored = look_up(job, context.project, "finetune")
+        record = None if stored is None else RunRecord.model_validate(stored)
     else:
         runs = Work(Path(job.root)).finetune(cell_of(job)).runs
         record = next((run for run in runs if run.seed == job.seed), None)
@@ -190,15 +187,7 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
     return context, record
 
 
-def _refitted(job: Job, project: Project) -> RunRecord | None:
-    """The record of a refit, which is in the run store alone."""
-    record = look_up(job, project, "finetune")
-    return None if record is None else RunRecord.model_validate(record)
-
-
-def _served(
-    context: Context, key: str, trained: FinishedModel, answering: phase_entries.Entry | None, temperature: float
-) -> Served:
+def _served(context: Context, key: str, trained: FinishedModel, answering: Entry | None, temperature: float) -> Served:
     columns, source, encoder = context.task_config.columns, context.task_config.source, context.last.encoder
     decision = trained.decision and trained.decision.at(temperature)
     told = source.told if isinstance(source, FilesSource) else {}
@@ -289,13 +278,10 @@ def submission_lines(
     answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
     if wanted.format == "glue":
         return ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
-    rows = ({"id": _number(row.idx), "label": answer} for row, answer in zip(examples, answers, strict=True))
+    # An identifier is a number where it is one, as in the benchmark's own files.
+    ids = (int(row.idx) if row.idx.isdecimal() else row.idx for row in examples)
+    rows = ({"id": idx, "label": answer} for idx, answer in zip(ids, answers, strict=True))
     return [json.dumps(row, ensure_ascii=False) for row in rows]
-
-
-def _number(idx: str) -> int | str:
-    """An identifier as a number where it is one, as the benchmark's own files have it."""
-    return int(idx) if idx.isdecimal() else idx
 
 
 # ------------------------------------------------------------------------------------------- the Hugging Face hub

@@ -42,10 +42,6 @@ from regft_core.schema import StrictModel, named_in
 from regft_core.schema.params import Params
 
 
-class NoOptions(StrictModel):
-    """An evaluation without options."""
-
-
 class Evaluation(StrictModel):
     """One evaluation, as its file declares it."""
 
@@ -56,7 +52,7 @@ class Evaluation(StrictModel):
     scores: bool = Field(False, alias="SCORES")
     tasks: str | None = Field(None, alias="TASKS")
     method: str | None = Field(None, alias="METHOD")
-    Config: type[StrictModel] = NoOptions
+    Config: type[StrictModel] = StrictModel  # no options
     run: Callable[..., Any]
 
     @model_validator(mode="after")

@@ -213,20 +213,7 @@ EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
 TRACKERS = Catalogue("regft_core.tracking.trackers", "tracker")
 FAMILIES = Catalogue("regft_core.models.families", "encoder family", table=True)
-_ALL = (
-    METHODS,
-    METRICS,
-    EVALUATIONS,
-    OPTIMISERS,
-    SCHEDULES,
-    SAMPLERS,
-    MERGES,
-    POOLINGS,
-    EXECUTORS,
-    KINDS,
-    FAMILIES,
-    TRACKERS,
-)
+_ALL = [value for value in vars().copy().values() if isinstance(value, Catalogue)]
 #: Folder beside ``params.yaml`` -> what its files are; the name is that of the package.
 OWN = {"evaluations" if one is EVALUATIONS else one.package.rpartition(".")[2]: one for one in _ALL}
 

@@ -70,19 +70,18 @@ def answers(
     examples: Sequence[Example | None],
     counted: Counted,
     kept: Sequence[Mapping[str, Any]] = (),
-    scores: Sequence[Sequence[float]] | None = None,
+    scores: Iterator[Sequence[float]] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
 
     Args:
         examples: None for a row without a text, which gets no prediction.
         counted: goes on counting; ``row`` is its number of rows.
-        scores: of the examples that are there, where they were computed with others'; else computed here.
+        scores: begins with those of the examples that are there, where they were computed with others'.
     """
     present = [example for example in examples if example is not None]
     if scores is None:
-        scores = model.scores(present).tolist() if present else []
-    rows = iter(scores)
+        scores = iter(model.scores(present).tolist() if present else [])
     cut, unknown, tokens = model.count_tokens(present)
     counted.cut, counted.unknown, counted.tokens = counted.cut + cut, counted.unknown + unknown, counted.tokens + tokens
     counted.empty += len(examples) - len(present)
@@ -93,7 +92,7 @@ def answers(
         counted.rows += 1
         values: dict[str, Any] = {"row": counted.rows, **(kept[index] if kept else {})}
         if example is not None:
-            row_scores = list(next(rows))
+            row_scores = list(next(scores))
             answer = kind.answer(model.served.deciding(row_scores), model.labels)
             if model.served.abstain is not None:
                 values["answered"] = max(row_scores) >= model.served.abstain.threshold

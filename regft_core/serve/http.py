@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -127,11 +128,8 @@ class Service:
 
     model: ServedModel
     limits: Limits
-    batcher: Batcher = field(init=False)
+    batcher: Batcher
     rows: int = 0
-
-    def __post_init__(self) -> None:
-        self.batcher = Batcher(lambda requests: together(self.model, requests))
 
     async def health(self, request: Request) -> JSONResponse:
         """That it answers, and what to ask it."""
@@ -184,8 +182,7 @@ def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -
     bodies = []
     for examples in requests:
         counted = Counted()
-        row_scores = [next(scores) for example in examples if example is not None]
-        rows = list(answers(model, examples, counted, scores=row_scores))
+        rows = list(answers(model, examples, counted, scores=scores))
         # What shortens or withholds an answer stands beside it.
         bodies.append({"answers": rows, "truncated": counted.cut, "without_text": counted.empty})
     return bodies
@@ -226,7 +223,7 @@ def application(model: ServedModel, limits: Limits, hosts: Sequence[str]) -> Sta
     Args:
         hosts: names that a request may ask for, without port; ``*`` for any.
     """
-    service = Service(model, limits)
+    service = Service(model, limits, Batcher(partial(together, model)))
 
     @asynccontextmanager
     async def working(app: Starlette) -> AsyncIterator[None]:

@@ -251,13 +251,9 @@ def degradations(
 
 def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str | None:
     """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers, or merges of members, differ."""
-    found: set[str] = set()
-    for phase in method.phases:
-        if phase.repeat is not None and (of_merge := getattr(MERGES.load(phase.repeat.merge), "VARIANT", None)):
-            found.add(of_merge)
-        for entry in active(entries(registry, phase.regularisers)):
-            if (value := entry.declares.description.variant) is not None:
-                found.add(value)
-    if not found:
-        return None
-    return found.pop() if len(found) == 1 else "mixed"
+    merges = [MERGES.load(phase.repeat.merge) for phase in method.phases if phase.repeat is not None]
+    acting = [entry for phase in method.phases for entry in active(entries(registry, phase.regularisers))]
+    found = {getattr(merge, "VARIANT", None) for merge in merges}
+    found |= {entry.declares.description.variant for entry in acting}
+    found.discard(None)
+    return "mixed" if len(found) > 1 else next(iter(found), None)

@@ -169,13 +169,10 @@ def encoder_problems(
     """Regularisers that do not fit how the encoder reads a text: in windows, at a mask, each of a pair alone."""
     separate = task is not None and encoder.rows_per_example(task.columns.text_pair is not None) != 1
     answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
+    jointly = "set pairs: jointly for this method, under its key 'model'"
     asked = {
         "windows": (encoder.windows > 1, "model.windows", "set model.windows: 1, or leave out this method"),
-        "separately": (
-            separate,
-            "model.pairs: separately",
-            "set pairs: jointly for this method, under its key 'model'",
-        ),
+        "separately": (separate, "model.pairs: separately", jointly),
     }
     problems = [
         f"'{entry.name}' does not run with {setting}: {why}; {hint}"

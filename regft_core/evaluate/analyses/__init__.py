@@ -110,11 +110,10 @@ def _read(name: str, module: ModuleType) -> Evaluation:
 
 def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
     """Name -> the evaluation and its options, in the order of ``params.yaml``."""
-    found = {}
-    for name, options in params.evaluations.items():
-        evaluation = find(name)
-        found[name] = (evaluation, evaluation.Config.model_validate(options))
-    return found
+    return {
+        name: (evaluation := find(name), evaluation.Config.model_validate(options))
+        for name, options in params.evaluations.items()
+    }
 
 
 def tasks_read(params: Params) -> list[str]:

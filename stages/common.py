@@ -27,7 +27,6 @@ from regft_core.settings.validate import validate
 if TYPE_CHECKING:
     from regft_core.contract import Promise
     from regft_core.fit.own_rows import Asked
-    from regft_core.runs.run import Stage
     from regft_core.serve.model import ServedModel
 
 #: A line of text that is longer is broken between its words.
@@ -174,22 +173,6 @@ def project_or_preset(root: Path, preset: str | None) -> Project:
         return open_project(root)
     open_preset(root, preset)  # a mistake is reported with the preset's own lines
     return open_project(lay_out(root, preset))
-
-
-#: Of the stages that compute the grid.
-GRID = (
-    argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
-    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
-)
-
-
-def compute_stage(stage: Stage, root: Path, arguments: argparse.Namespace) -> None:
-    """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 where runs failed."""
-    from regft_core.grid.compute import compute, compute_only
-
-    failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
-    if failures and not arguments.keep_going:
-        sys.exit(1)
 
 
 #: A command's function, which is called with the working directory and the parsed arguments.

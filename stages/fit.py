@@ -46,8 +46,9 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
     """From a file of labelled rows to a model that predicts.
 
     Makes a project folder, compares methods by cross-validation within --minutes,
-    chooses one, makes a model of all rows and exports it. Without --text and --label
-    it shows the columns of the file. An interrupted call continues when repeated.
+    chooses one, makes a model of all rows and exports it. Without --text and
+    --label it shows the columns of the file. An interrupted call continues when
+    repeated.
 
     examples
       regft fit reviews.csv --text review --label verdict

@@ -22,10 +22,11 @@ from regft_core.data.read_split import read_split
 from regft_core.disk.files import atomic_directory, write_text
 from regft_core.disk.tensors import write_tensors
 from regft_core.errors import ConfigError, ExportMismatch, ModelError, Problem, RunFailed
+from regft_core.hooks.declare import behind
 from regft_core.hooks.phase_entries import Entry, answers_for_model, in_the_way_of_export
 from regft_core.kinds import find
 from regft_core.kinds._decision import decided
-from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt, refuse_foreign, write_served
+from regft_core.models.export_record import AnsweredBy, Refit, Served, ServedPrompt, refuse_foreign, write_served
 from regft_core.models.onnx import require_onnx
 from regft_core.models.write_model import export_model
 from regft_core.runs.context import Context
@@ -93,12 +94,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         abstain = abstain_for(context, accuracy, judged, temperature)
     take_shared(context.root, context.store, record.key)
     trained, answering = FinishedModel(context), answers_for_model(context.last.entries)
-    served = _served(context, record.key, trained, answering, temperature)
-    served = served.model_copy(update={"refit": refit, "abstain": abstain, "temperature": refit and refit.temperature})
-    by = served.answered_by.regulariser if served.answered_by else ""
+    served = _served(context, record.key, trained, answering, refit).model_copy(update={"abstain": abstain})
     if onnx:
         _refuse_without_graph(job.method, served)
-    card = model_card(context, record, served, judged if job.refit else None, by)
+    card = model_card(context, record, served, judged if job.refit else None)
     examples = data.examples[:CHECKED_EXAMPLES]
 
     def write_model(model: Any, folder: Path, **how: Any) -> Path:
@@ -109,10 +108,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         return export_model(model, context.last.tokenizer, folder, check_batch=inputs, max_length=length, **how)
 
     if answering is not None:
-        kept = {key.removeprefix(f"{by}."): t for key, t in trained.kept.items() if key.startswith(f"{by}.")}
+        by, reads = answering.name, answering.declares.reads == "encoder"
         note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
-        reads = answering.declares.reads == "encoder"
         writing = (lambda folder: write_model(trained.trainee.model, folder, card=note)) if reads else None
+        kept = behind(f"{by}.", trained.kept)
         return _write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
     if served.prompt is None:  # the temperature goes into the head
         served = served.model_copy(update={"temperature": None})
@@ -187,32 +186,33 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
     return context, record
 
 
-def _served(context: Context, key: str, trained: FinishedModel, answering: Entry | None, temperature: float) -> Served:
+def _served(context: Context, key: str, trained: FinishedModel, answering: Entry | None, refit: Refit | None) -> Served:
     columns, source, encoder = context.task_config.columns, context.task_config.source, context.last.encoder
-    decision = trained.decision and trained.decision.at(temperature)
+    temperature = refit and refit.temperature
+    decision = trained.decision and trained.decision.at(temperature or 1.0)
     told = source.told if isinstance(source, FilesSource) else {}
-    served = Served(
+    reading: dict[str, Any] = {"max_length": None}
+    if answering is None or answering.declares.reads == "encoder":
+        reading = {"max_length": encoder.max_length, "rows_per_example": context.last.rows_per_example}
+        reading |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
+    by = answering and AnsweredBy(regulariser=answering.name, options=answering.options.model_dump(mode="json"))
+    return Served(
         text=columns.text,
         text_pair=columns.text_pair,
         kind=context.task["kind"],
         labels=context.task["labels"],
-        max_length=None,
         offsets=decision.offsets if decision else (),
         at_least_one=bool(decision and decision.at_least_one),
         task=context.job.task,
         run_key=key,
+        answered_by=by,
+        temperature=temperature,
+        refit=refit,
         # What was said of the training file, but for its numbers.
         file_format={name: value for name, value in told.items() if value and name != "decimal"},
+        prompt=_prompt(context, trained) if answering is None else None,
+        **reading,
     )
-    update: dict[str, Any] = {}
-    if answering is not None:
-        options = answering.options.model_dump(mode="json")
-        update["answered_by"] = AnsweredBy(regulariser=answering.cls.name, options=options)
-    if answering is None or answering.declares.reads == "encoder":
-        update |= {"max_length": encoder.max_length, "rows_per_example": context.last.rows_per_example}
-        update |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
-        update["prompt"] = _prompt(context, trained) if answering is None else None
-    return served.model_copy(update=update)
 
 
 def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
@@ -245,22 +245,16 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
         raise ConfigError([Problem("no-submission", file, 0, "submission", "the task declares no submission", hint)])
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
-    model = FinishedModel(context)
+    model, task = FinishedModel(context), context.task_config
+    declaration = replace(declaration_of(task), labelled=False)
     written = []
     for file, split in wanted.files.items():
-        examples = unlabelled(context, split)
+        examples = read_split(context.root, job.task, task.source, split, declaration).examples
         logits = decided(model.decision, model.answer(examples))
         lines = submission_lines(wanted, examples, logits, context.task)
         write_text(folder / file, "".join(f"{line}\n" for line in lines))
         written.append((folder / file, len(examples)))
     return written
-
-
-def unlabelled(context: Context, split: str) -> list[Example]:
-    """All rows of a split of the task's source, in its order; their labels are not read."""
-    task = context.task_config
-    declaration = replace(declaration_of(task), labelled=False)
-    return read_split(context.root, context.job.task, task.source, split, declaration).examples
 
 
 def submission_lines(

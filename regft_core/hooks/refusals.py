@@ -43,10 +43,6 @@ def _works_on_encoder(entry: Entry) -> bool:
     return bool(entry.declares.trains_encoder or (not entry.declares.freezes_encoder and by_default))
 
 
-def _solves_head(entry: Entry) -> bool:
-    return entry.declares.freezes_encoder and (implements(entry.cls, "fit") or bool(entry.program))
-
-
 def _reads_positions(entry: Entry) -> bool:
     declared = entry.declares.reads_positions
     return bool(entry.program) or entry.declares.needs_hidden if declared is None else declared
@@ -86,7 +82,7 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
         "'{other}' works on the encoder's trained weights, but '{one}' freezes the encoder",
     ),
     (
-        _solves_head,
+        lambda entry: entry.declares.freezes_encoder and (implements(entry.cls, "fit") or entry.program),
         lambda entry: entry.declares.owns_weights and not _works_on_encoder(entry),
         "'{other}' computes the head's weights from trained ones, but '{one}' leaves the head none of the task's steps",
     ),

@@ -180,7 +180,9 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         if kind is None:
             message = f"{directory}: no kind of task is a {config.problem_type} with {config.num_labels} outputs"
             raise ModelError("unknown-kind", f"{message}\n    -> give a directory that `regft export` wrote")
-        served = Served(text="text", kind=kind, max_length=_own_length(tokenizer, config))
+        told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
+        limits = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
+        served = Served(text="text", kind=kind, max_length=min(limits, default=512))
     labels = served.labels or tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if alike := {name for name in labels if labels.count(name) > 1}:
         message = f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)"
@@ -199,13 +201,6 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         tokenizer=tokenizer,
         padding=padding_of(tokenizer),
     )
-
-
-def _own_length(tokenizer: Any, config: Any) -> int:
-    """Tokens that a model from elsewhere reads, as its tokenizer or its positions say."""
-    told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
-    known = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
-    return min(known, default=512)
 
 
 def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, device: str) -> ServedModel:

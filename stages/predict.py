@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -15,31 +16,60 @@ from typing import IO, Any
 import uvicorn
 
 from regft_core import output
+from regft_core.catalogue import use_project
 from regft_core.data.lengths import WORTH_UNKNOWN, share
-from regft_core.errors import DataError
+from regft_core.errors import ConfigError, DataError, ModelError
+from regft_core.models.devices import visible_devices
 from regft_core.names import plural
 from regft_core.serve.answers import Counted
 from regft_core.serve.http import LOCAL, Limits, application
-from regft_core.serve.model import ServedModel
+from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import FORMATS, predict_file, predict_stream
 
-from .common import (
-    DATA,
-    FORMAT,
-    MODEL,
-    OUT,
-    OVERWRITE,
-    SERVING,
-    argument,
-    command,
-    format_of,
-    refuse_contradictions,
-    served,
-    whole_number,
-)
+from .common import FORMAT, argument, command, flag, format_of, refuse_contradictions
 
+#: What an exported model can answer in (models/precision.py).
+PRECISIONS = ("fp32", "bf16", "int8")
+#: Of the commands that answer texts with an exported model.
+SERVING = (
+    argument("--text", "column of the text; by default that of the training data"),
+    argument("--text-pair", "column of the second text of pairs; by default that of the training data"),
+    argument("--precision", "bf16 and int8 are faster, with other last digits", default="fp32", choices=PRECISIONS),
+    argument("--device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
+)
+MODEL = argument("--model", "directory that `regft export` wrote", required=True)
+DATA = "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"
+OUT = "file to write: .csv or .jsonl"
+OVERWRITE = flag("--overwrite", "replace an output that exists")
 #: What ``--data`` is for standard input.
 STANDARD = "-"
+
+
+def whole_number(text: str) -> int:
+    """Return a number of at least 1, for ``type``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def device_of(name: str) -> str:
+    """Return the device that ``--device`` means on this machine. Raises ModelError when it is not there."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        hint = "one of auto, cpu, mps, cuda, cuda:N"
+        raise ModelError("unknown-device", f"--device {name}: no such kind of device\n    -> {hint}")
+    try:
+        return visible_devices(name)[0]
+    except ConfigError as error:
+        hint = error.problems[0].hint
+        raise ModelError("device-missing", f"--device {name}: not available on this machine\n    -> {hint}") from error
+
+
+def served(arguments: argparse.Namespace) -> ServedModel:
+    """Return the exported model, as ``SERVING`` says; in a project's folder its kinds of task are known."""
+    if (Path.cwd() / "params.yaml").is_file():
+        use_project(Path.cwd())
+    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+    return model.reading(arguments.text, arguments.text_pair)
 
 
 @command(

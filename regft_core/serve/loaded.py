@@ -119,7 +119,7 @@ class LoadedModel(BaseEstimator):
                 raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
             rows: list[Any] = list(texts[names].itertuples(index=False, name=None))
         else:
-            one = isinstance(texts, str) or (isinstance(texts, tuple) and self._model.pairs)
+            one = isinstance(texts, str) or (isinstance(texts, tuple) and len(names) == 2)
             rows = [row if isinstance(row, tuple | list) else (row,) for row in ([texts] if one else texts)]
         return [self._example(number, row, names) for number, row in enumerate(rows)]
 

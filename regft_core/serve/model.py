@@ -55,7 +55,6 @@ class ServedModel:
     Attributes:
         served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
         labels: names in the order of the logits; one name for a value.
-        pairs: whether it was trained on pairs; None where the directory does not say.
         directory: where it was loaded from.
         precision: in which it answers.
         model, tokenizer, padding: of the classifier.
@@ -65,7 +64,6 @@ class ServedModel:
 
     served: Served
     labels: tuple[str, ...]
-    pairs: bool | None
     directory: Path
     device: str = "cpu"
     precision: str = "fp32"
@@ -84,9 +82,9 @@ class ServedModel:
     def reading(self, text: str | None, text_pair: str | None) -> ServedModel:
         """Return the model for files with columns of these names; None: those of the training data.
 
-        Raises DataError for a pair for a model of single texts.
+        Raises DataError for a pair for a model of single texts; of a model from elsewhere that is not known.
         """
-        if text_pair is not None and self.pairs is False:
+        if text_pair is not None and self.served.run_key and self.served.text_pair is None:
             message = "--text-pair: this model was trained on single texts"
             raise DataError("single-text-model", f"{message}\n    -> leave --text-pair out")
         named = {"text": text or self.served.text, "text_pair": text_pair or self.served.text_pair}
@@ -174,7 +172,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         hint = "write one: regft export --method METHOD --task TASK --size SIZE --seed SEED"
         raise ModelError("not-an-export", f"{directory} {found}, so it is not an exported model\n    -> {hint}")
     model, tokenizer = load_with_tokenizer(directory)
-    config, pairs = model.config, None if served is None else served.text_pair is not None
+    config = model.config
     if served is None:
         kind = of_model(config.problem_type, config.num_labels)
         if kind is None:
@@ -193,7 +191,6 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     return ServedModel(
         served,
         labels,
-        pairs,
         directory,
         device,
         precision,
@@ -239,7 +236,6 @@ def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, de
     return ServedModel(
         served,
         served.labels or ("value",),
-        served.text_pair is not None,
         directory,
         model=model,
         tokenizer=tokenizer,

@@ -128,7 +128,7 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
     own = Path(shutil.copytree(exported["vanilla", "reviews"], tmp_path / "own"))
     (own / "regft.json").unlink()
     served = load_served(own, "cpu")
-    assert (served.labels, served.served.max_length, served.pairs) == (("bad", "good"), 32, None)
+    assert (served.labels, served.served.max_length) == (("bad", "good"), 32)
     data = write_csv(tmp_path / "new.csv", [("text",), ("good film",)])
     predict_file(served, data, tmp_path / "out.csv")
     named = json.loads((own / "config.json").read_text())

@@ -78,9 +78,7 @@ class LoadedModel(BaseEstimator):
             given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]
         if not self._joined and None not in given:
             return np.array(given)
-        found: npt.NDArray[Any] = np.empty(len(given), dtype=object)
-        found[:] = given
-        return found
+        return pd.Series(given, dtype=object).to_numpy()
 
     def lines(self, texts: Text | Iterable[Text] | pd.DataFrame) -> list[dict[str, Any]]:
         """Return the columns that ``regft predict`` writes for each text. Raises DataError as ``predict``."""

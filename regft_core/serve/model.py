@@ -91,11 +91,6 @@ class ServedModel:
         return replace(self, served=self.served.model_copy(update=named))
 
     @property
-    def rows_per_example(self) -> int:
-        """2 where the texts of a pair are rows of their own."""
-        return getattr(self.model, "rows_per_example", 1)
-
-    @property
     def _prompt(self) -> Prompt | None:
         prompt = self.served.prompt
         return None if prompt is None else Prompt(prompt.template, prompt.tokens, bool(prompt.demonstrations))
@@ -126,7 +121,7 @@ class ServedModel:
         assert padding is not None
         assert most is not None
         how: dict[str, Any] = {"prompt": self._prompt, "reading": self._reading}
-        encoded = encode(examples, self.tokenizer, most, rows_per_example=self.rows_per_example, **how)
+        encoded = encode(examples, self.tokenizer, most, rows_per_example=self.served.rows_per_example, **how)
         precision = "bf16" if self.precision == "bf16" else "fp32"
         settings: dict[str, Any] = {"device": self.device, "padding": padding, "kind": self.served.kind}
         sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
@@ -138,7 +133,7 @@ class ServedModel:
         most = self.served.max_length
         if most is None or not examples:
             return 0, 0, 0
-        tokenizer, apart = self.tokenizer.backend_tokenizer, self.rows_per_example == 2
+        tokenizer, apart = self.tokenizer.backend_tokenizer, self.served.rows_per_example == 2
         lengths = row_lengths(examples, tokenizer, self._reading, apart=apart)
         cut = sum(lengths.cut(most))
         if (prompt := self._prompt) is not None:

@@ -90,7 +90,7 @@ def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
 
 def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
     pairs = load_served(exported["pooled", "pairs"], "cpu")
-    assert pairs.rows_per_example == 2
+    assert pairs.served.rows_per_example == 2
     data = write_csv(tmp_path / "new.csv", [("one", "second"), ("good film", "bad film")])
     with raises_code(DataError, "column-missing", "no column 'other' (--text-pair)"):
         predict_file(pairs, data, tmp_path / "out.csv")

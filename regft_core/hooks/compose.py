@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from regft_core.catalogue import MERGES
 from regft_core.hooks import refusals
-from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks.base import implements
 from regft_core.hooks.phase_entries import Entry, active, answers_for_model, entries
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
-from regft_core.schema.method import FINETUNE, Method, Phase
+from regft_core.schema.method import FINETUNE, Method, Phase, Registry
 from regft_core.schema.tasks import FoldsConfig, TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 
@@ -176,7 +176,7 @@ def check_phase(
 
 
 def check_method(
-    registry: Mapping[str, type[Regulariser]],
+    registry: Registry,
     method: Method,
     shared: TrainingConfig,
     task: TaskConfig | None,
@@ -198,7 +198,7 @@ def check_method(
         stack = entries(registry, phase.regularisers)
         trained_on = refusals.task_of(phase, task, tasks)
         problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
-        problems += [prefix + problem for problem in refusals.earlier_problems(registry, method, phase, stack)]
+        problems += [prefix + problem for problem in refusals.earlier_problems(registry, method, phase)]
         problems += [prefix + problem for problem in refusals.answers_problems(registry, method, phase, task, tasks)]
         chooses = resolve_training(stack, phase, shared)[0].checkpoint == "best_on_dev_as_published"
         if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
@@ -210,7 +210,7 @@ def check_method(
 
 
 def degradations(
-    registry: Mapping[str, type[Regulariser]],
+    registry: Registry,
     method: Method,
     shared: TrainingConfig,
     task: TaskConfig,
@@ -241,7 +241,7 @@ def degradations(
     return list(dict.fromkeys(marks))
 
 
-def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str | None:
+def variants(method: Method, registry: Registry) -> str | None:
     """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers, or merges of members, differ."""
     merges = [MERGES.load(phase.repeat.merge) for phase in method.phases if phase.repeat is not None]
     acting = [entry for phase in method.phases for entry in active(entries(registry, phase.regularisers))]

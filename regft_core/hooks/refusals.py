@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks.base import implements
 from regft_core.hooks.declare import is_last, takes_no_steps
 from regft_core.hooks.phase_entries import Entry, active, entries
 from regft_core.kinds import find
 from regft_core.names import suggestion
-from regft_core.schema.method import Method, Phase
+from regft_core.schema.method import Method, Phase, Registry
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig
 
@@ -184,19 +184,17 @@ def encoder_problems(
     return problems
 
 
-def earlier_problems(
-    registry: Mapping[str, type[Regulariser]], method: Method, phase: Phase, stack: Sequence[Entry]
-) -> list[str]:
+def earlier_problems(registry: Registry, method: Method, phase: Phase) -> list[str]:
     """Errors of a phase after those before it: nothing is handed over, or an anchor was drawn anew."""
     acting = {one.name: active(entries(registry, one.regularisers)) for one in method.phases}
     problems = [
         f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
         "name another phase, or add such a regulariser to it"
-        for entry in active(stack)
+        for entry in acting[phase.name]
         for needed, what in ((phase.here(name), what) for name, what in entry.declares.needs.items())
         if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
     ]
-    anchored = [entry.name for entry in active(stack) if "checkpoint" in entry.declares.anchors]
+    anchored = [entry.name for entry in acting[phase.name] if "checkpoint" in entry.declares.anchors]
     start = phase.start
     while anchored and start in acting:
         problems += [
@@ -211,11 +209,7 @@ def earlier_problems(
 
 
 def answers_problems(
-    registry: Mapping[str, type[Regulariser]],
-    method: Method,
-    phase: Phase,
-    task: TaskConfig | None,
-    tasks: Mapping[str, TaskConfig],
+    registry: Registry, method: Method, phase: Phase, task: TaskConfig | None, tasks: Mapping[str, TaskConfig]
 ) -> list[str]:
     """Errors of a phase that learns answers of an earlier one: that has none, or for other labels."""
     problems, own = list[str](), task_of(phase, task, tasks)

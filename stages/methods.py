@@ -145,7 +145,7 @@ def test_metric(root: Path, arguments: argparse.Namespace) -> None:
 
     next: list the metric in a task's `metrics`, then `regft check`
     """
-    from regft_core.contract.metric import check_metric
+    from regft_core.contract.plug_ins import check_metric
 
     print_promises(check_metric(root, arguments.name))
 
@@ -164,6 +164,6 @@ def test_evaluation(root: Path, arguments: argparse.Namespace) -> None:
 
     next: list it under `evaluations` in params.yaml, then `regft run`
     """
-    from regft_core.contract.evaluation import check_evaluation
+    from regft_core.contract.plug_ins import check_evaluation
 
     print_promises(check_evaluation(root, arguments.name))

@@ -111,10 +111,8 @@ def predict(root: Path, arguments: argparse.Namespace) -> None:
     if standard:
         _say(model, _stream(model, arguments.format or FORMATS[0], arguments.keep), sys.stderr)
         return
-    out = Path(arguments.out)
-    how = format_of(arguments)
-    options = {"keep": arguments.keep, "overwrite": arguments.overwrite}
-    counted = predict_file(model, Path(arguments.data), out, how, **options)
+    data, out, how = Path(arguments.data), Path(arguments.out), format_of(arguments)
+    counted = predict_file(model, data, out, how, keep=arguments.keep, overwrite=arguments.overwrite)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'row')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)

@@ -95,9 +95,8 @@ def trains(make: Make) -> str:
 def passes(make: Make, declared: Cost) -> str:
     """A step runs as many passes as ``declared``."""
     done = make().train()
-    return _as_declared(
-        "a step runs", (done.forward_passes / done.batches, done.backward_passes / done.batches), declared
-    )
+    counted = done.forward_passes / done.batches, done.backward_passes / done.batches
+    return _as_declared("a step runs", counted, declared)
 
 
 def fit_passes(make: Make, declared: Cost) -> str:

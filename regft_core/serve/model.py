@@ -105,10 +105,8 @@ class ServedModel:
 
         Raises RunFailed for logits that are not numbers.
         """
-        count = len(self.labels)
-        return find(self.served.kind).scores(
-            self.logits(examples) / (self.served.temperature or 1.0), np.arange(count), count
-        )
+        scaled, count = self.logits(examples) / (self.served.temperature or 1.0), len(self.labels)
+        return find(self.served.kind).scores(scaled, np.arange(count), count)
 
     def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""

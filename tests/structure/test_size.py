@@ -18,7 +18,7 @@ LONGEST = 350
 BUDGETS: dict[str, tuple[int, int]] = {
     "benchmarks": (2100, 11),
     "regft_core": (1200, 11),
-    "regft_core/contract": (1250, 7),
+    "regft_core/contract": (1200, 6),
     "regft_core/data": (3150, 15),
     "regft_core/disk": (550, 6),
     "regft_core/evaluate": (1650, 14),

@@ -57,9 +57,8 @@ class Catalogue:
     def entry(self, name: str) -> str:
         """Return the name of a file in fingerprints: its module; its path where it is none of regft's."""
         path = self.path(name)
-        return self._module(path) if path.parent == self._shipped else str(path.resolve())
-
-    def _module(self, path: Path) -> str:
+        if path.parent != self._shipped:
+            return str(path.resolve())
         return self.package if path.stem == "__init__" else f"{self.package}.{path.stem}"
 
     def is_shipped(self, name: str) -> bool:
@@ -115,7 +114,7 @@ class Catalogue:
         path = self.path(name)
         with said_with_its_line(path):
             if path.parent == self._shipped:
-                module = importlib.import_module(self._module(path))
+                module = importlib.import_module(self.entry(name))
                 return module.SHIPPED[name] if path.stem == "__init__" else module
             state = path.stat().st_mtime_ns, path.stat().st_size
             # The file is hashed as it is now, so the code that runs must be the same.
@@ -213,20 +212,7 @@ EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
 TRACKERS = Catalogue("regft_core.tracking.trackers", "tracker")
 FAMILIES = Catalogue("regft_core.models.families", "encoder family", table=True)
-_ALL = (
-    METHODS,
-    METRICS,
-    EVALUATIONS,
-    OPTIMISERS,
-    SCHEDULES,
-    SAMPLERS,
-    MERGES,
-    POOLINGS,
-    EXECUTORS,
-    KINDS,
-    FAMILIES,
-    TRACKERS,
-)
+_ALL = [value for value in vars().copy().values() if isinstance(value, Catalogue)]
 #: Folder beside ``params.yaml`` -> what its files are; the name is that of the package.
 OWN = {"evaluations" if one is EVALUATIONS else one.package.rpartition(".")[2]: one for one in _ALL}
 

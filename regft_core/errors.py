@@ -6,7 +6,6 @@ the wording changes; ``stages`` print ``str(error)`` without a traceback and exi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,12 +80,6 @@ class DataError(RegftError):
     """A dataset cannot be read or does not match its declaration."""
 
     exit_code = 3
-
-
-def together(errors: Sequence[DataError]) -> DataError:
-    """Several errors as one: its code is that of the first, and the others keep theirs in the text."""
-    first, *others = errors
-    return DataError(first.code, "\n".join([first.text, *map(str, others)])) if others else first
 
 
 class ModelError(RegftError):

@@ -16,12 +16,22 @@ from regft_core.errors import ConfigError
 from regft_core.grid.data import skew_warnings
 from regft_core.hooks.registry import discover
 from regft_core.names import listing, plural
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.settings.cost import table
 from regft_core.settings.layers import all_sizes, settings_lines
+from regft_core.settings.preset import lay_out
 from regft_core.settings.project import Project, budget_lines, cells
 
-from .common import COLUMNS, PRESET, argument, command, flag, project_or_preset, refuse_contradictions
+from .common import COLUMNS, PRESET, argument, command, flag, open_preset, refuse_contradictions
+
+
+def project_or_preset(root: Path, preset: str | None) -> Project:
+    """Return the project, or that of a preset's folder, which is brought up to date."""
+    if preset is None:
+        return open_project(root)
+    open_preset(root, preset)  # a mistake is reported with the preset's own lines
+    return open_project(lay_out(root, preset))
 
 
 @command(PRESET, flag("--json", "one JSON object, for scripts"))

@@ -6,29 +6,21 @@ import argparse
 import inspect
 import logging
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core import output
-from regft_core.catalogue import KINDS, use_project
-from regft_core.errors import ConfigError, ModelError, Problem, RegftError
+from regft_core.errors import ConfigError, Problem, RegftError
 from regft_core.grid.worker_processes import die_with_parent
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import FileFormat
 from regft_core.settings.document import Document
-from regft_core.settings.preset import lay_out, preset_document, preset_file
+from regft_core.settings.preset import preset_document, preset_file
 from regft_core.settings.project import Project
 from regft_core.settings.validate import validated
-
-if TYPE_CHECKING:
-    from regft_core.contract import Promise
-    from regft_core.fit.own_rows import Asked
-    from regft_core.runs.run import Stage
-    from regft_core.serve.model import ServedModel
 
 #: A line of text that is longer is broken between its words.
 COLUMNS = 80
@@ -47,35 +39,11 @@ def argument(name: str, help: str, **options: Any) -> Argument:
     return name, {"help": help, **options}
 
 
-def whole_number(text: str) -> int:
-    """Return a number of at least 1, for ``type``."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
-    return int(text)
-
-
 def flag(name: str, help: str) -> Argument:
     """Return an argument without a value, true where it is there."""
     return argument(name, help, action="store_true")
 
 
-def print_promises(promises: Iterable[Promise]) -> None:
-    """Print each promise with its result; exits with 1 when one is broken."""
-    broken = 0
-    for promise in promises:
-        mark = {True: "kept", False: "BROKEN", None: "not said"}[promise.kept]
-        print(f"{mark:9} {promise.says}" + (f": {promise.found}" if promise.found else ""), flush=True)
-        broken += promise.kept is False
-    if broken:
-        sys.exit(1)
-
-
-METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)
-TASK, SIZE, SEED = (
-    ("--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"),
-    ("--size", "training rows of the run, one of grid.sizes: a number or full"),
-    ("--seed", "one of grid.seeds"),
-)
 PRESET = argument("--preset", "a preset, as `regft preset` runs it; params.yaml without it")
 CHANGES = argument(
     "--set", "KEY=VALUE: a dotted key and a YAML value that replaces the preset's; may be repeated", action="append"
@@ -86,29 +54,6 @@ FORMAT = (
     argument("--delimiter", "between the columns of a .csv or .tsv, where its first line leaves it open"),
     argument("--sheet", "name of the sheet, where an .xlsx has several"),
 )
-#: Of the commands that read labels: columns beside those of text and label, and how labels are read.
-ROWS = (
-    argument("--pair", "column of the second text, where rows are pairs"),
-    argument("--group", "column whose rows stay together (product, author, premise)"),
-    argument("--kind", "kind of label, where the file leaves it open", choices=KINDS.names()),
-    *FORMAT,
-    argument(
-        "--decimal", "decimal mark of numbers in text; the other one may stand between thousands", choices=(",", ".")
-    ),
-)
-#: What an exported model can answer in (models/precision.py).
-PRECISIONS = ("fp32", "bf16", "int8")
-#: Of the commands that answer texts with an exported model.
-SERVING = (
-    argument("--text", "column of the text; by default that of the training data"),
-    argument("--text-pair", "column of the second text of pairs; by default that of the training data"),
-    argument("--precision", "bf16 and int8 are faster, with other last digits", default="fp32", choices=PRECISIONS),
-    argument("--device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
-)
-MODEL = argument("--model", "directory that `regft export` wrote", required=True)
-DATA = "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"
-OUT = "file to write: .csv or .jsonl"
-OVERWRITE = flag("--overwrite", "replace an output that exists")
 
 
 def format_of(arguments: argparse.Namespace) -> FileFormat:
@@ -117,39 +62,6 @@ def format_of(arguments: argparse.Namespace) -> FileFormat:
     said = {"delimiter": delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
     said["decimal"] = getattr(arguments, "decimal", None)
     return validated(FileFormat, Document(said, {}, "command line"))
-
-
-def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
-    """Return a file of labelled rows with its columns, as the options of ``ROWS`` say."""
-    from regft_core.fit.own_rows import Asked
-
-    columns = arguments.text, arguments.label, arguments.pair, arguments.group
-    ood = tuple(map(Path, getattr(arguments, "ood", ())))
-    texts = getattr(arguments, "unlabelled", None)
-    return Asked(file, *columns, arguments.kind, format_of(arguments), ood, texts and Path(texts))
-
-
-def device_of(name: str) -> str:
-    """Return the device that ``--device`` means on this machine. Raises ModelError when it is not there."""
-    from regft_core.models.devices import visible_devices
-
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
-        hint = "one of auto, cpu, mps, cuda, cuda:N"
-        raise ModelError("unknown-device", f"--device {name}: no such kind of device\n    -> {hint}")
-    try:
-        return visible_devices(name)[0]
-    except ConfigError as error:
-        hint = error.problems[0].hint
-        raise ModelError("device-missing", f"--device {name}: not available on this machine\n    -> {hint}") from error
-
-
-def served(arguments: argparse.Namespace) -> ServedModel:
-    """Return the exported model, loaded as ``SERVING`` says; in a project's folder its kinds of task are known."""
-    from regft_core.serve.model import load_served
-
-    if (Path.cwd() / "params.yaml").is_file():
-        use_project(Path.cwd())
-    return load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
 
 
 def refuse_contradictions(wrong: list[tuple[Any, str]], hint: str) -> None:
@@ -162,30 +74,6 @@ def refuse_contradictions(wrong: list[tuple[Any, str]], hint: str) -> None:
 def open_preset(root: Path, name: str, changes: Iterable[str] = ()) -> Project:
     """Return a preset with ``--set`` changes as a project; the place of a mistake is its own file, or that change."""
     return open_project(root, preset_file(root, name), preset_document(root, name, changes))
-
-
-def project_or_preset(root: Path, preset: str | None) -> Project:
-    """Return the project, or that of a preset's folder, which is brought up to date."""
-    if preset is None:
-        return open_project(root)
-    open_preset(root, preset)  # a mistake is reported with the preset's own lines
-    return open_project(lay_out(root, preset))
-
-
-#: Of the stages that compute the grid.
-GRID = (
-    argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
-    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
-)
-
-
-def compute_stage(stage: Stage, root: Path, arguments: argparse.Namespace) -> None:
-    """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 where runs failed."""
-    from regft_core.grid.compute import compute, compute_only
-
-    failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
-    if failures and not arguments.keep_going:
-        sys.exit(1)
 
 
 #: A command's function, which is called with the working directory and the parsed arguments.

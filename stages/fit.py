@@ -1,4 +1,4 @@
-"""From labelled rows to a project, and to a model."""
+"""From labelled rows to a project and a model; from a finished run to a folder that predicts, and to a submission."""
 
 from __future__ import annotations
 
@@ -7,18 +7,33 @@ import os
 import shlex
 from pathlib import Path
 
+from regft_core.catalogue import KINDS
 from regft_core.data.table import open_table
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.fitting import FOLDER, Wanted, fit_rows
 from regft_core.fit.new_project import make_project
 from regft_core.fit.own_rows import Asked
+from regft_core.grid.refit import judged_run, refit
 from regft_core.names import listing
-from regft_core.runs.opened_project import open_project
+from regft_core.runs.opened_project import Job, open_project
 from regft_core.schema.sources import FileFormat
+from regft_core.serve.export import check_repository, push, write_submission
+from regft_core.serve.export import export as export_run
 
 from .cli import BEGAN
-from .common import ROWS, argument, asked_for, command, format_of, refuse_contradictions
+from .common import FORMAT, argument, command, flag, format_of, refuse_contradictions
 from .run import run_and_show
+
+#: Of the commands that read labels: columns beside those of text and label, and how labels are read.
+ROWS = (
+    argument("--pair", "column of the second text, where rows are pairs"),
+    argument("--group", "column whose rows stay together (product, author, premise)"),
+    argument("--kind", "kind of label, where the file leaves it open", choices=KINDS.names()),
+    *FORMAT,
+    argument(
+        "--decimal", "decimal mark of numbers in text; the other one may stand between thousands", choices=(",", ".")
+    ),
+)
 
 
 @command(
@@ -46,8 +61,9 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
     """From a file of labelled rows to a model that predicts.
 
     Makes a project folder, compares methods by cross-validation within --minutes,
-    chooses one, makes a model of all rows and exports it. Without --text and --label
-    it shows the columns of the file. An interrupted call continues when repeated.
+    chooses one, makes a model of all rows and exports it. Without --text and
+    --label it shows the columns of the file. An interrupted call continues when
+    repeated.
 
     examples
       regft fit reviews.csv --text review --label verdict
@@ -69,6 +85,14 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
     print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
     print(f"model: {model}. Predict new texts:")
     print(f"  regft predict --model {shlex.quote(model)} --data new.csv --out predictions.csv")
+
+
+def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
+    """Return a file of labelled rows with its columns, as the options of ``ROWS`` say."""
+    columns = arguments.text, arguments.label, arguments.pair, arguments.group
+    ood = tuple(map(Path, getattr(arguments, "ood", ())))
+    texts = getattr(arguments, "unlabelled", None)
+    return Asked(file, *columns, arguments.kind, format_of(arguments), ood, texts and Path(texts))
 
 
 def _columns_of(file: Path, how: FileFormat) -> Problem:
@@ -127,3 +151,87 @@ def _rows(arguments: argparse.Namespace) -> Asked | None:
     message = f"{', '.join(lacking)} missing: a file needs the names of its columns"
     refuse_contradictions([(lacking, message)], "regft init reviews --task reviews.csv --text COLUMN --label COLUMN")
     return asked_for(Path(arguments.task), arguments)
+
+
+# ---------------------------------------------------------------------------- from a finished run
+
+METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)
+TASK, SIZE, SEED = (
+    ("--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"),
+    ("--size", "training rows of the run, one of grid.sizes: a number or full"),
+    ("--seed", "one of grid.seeds"),
+)
+
+
+@command(
+    METHOD,
+    argument(TASK[0], f"{TASK[1]}; may be left out where there is one"),
+    argument(SIZE[0], f"{SIZE[1]}; may be left out where there is one"),
+    argument(SEED[0], f"{SEED[1]}; the first when left out", type=int),
+    flag("--refit", "train the final model on all labelled rows, with the settings that were evaluated"),
+    argument(
+        "--accuracy",
+        "share of right answers to guarantee, like 0.95: rows on which the model is less confident stay unanswered",
+        type=float,
+    ),
+    flag("--register", "add a copy to MLflow's model registry, as a version of its task"),
+    argument("--push", "OWNER/NAME on the Hugging Face hub: upload the folder; a new repository is private"),
+    flag("--onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's"),
+)
+def export(root: Path, arguments: argparse.Namespace) -> None:
+    """Write one trained run as a folder that predicts.
+
+    The folder is exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer and model
+    card in the format of Hugging Face. Its logits are those of the run. With
+    --refit the method is first trained on all labelled rows.
+
+    examples
+      regft export --method lp_ft
+      regft export --method lp_ft --refit
+      regft export --method lp_ft --accuracy 0.95
+      regft export --method lp_ft --push me/reviews
+
+    next: regft predict --model FOLDER --data new.csv --out predictions.csv
+    """
+    if arguments.push:
+        check_repository(arguments.push)
+    named = arguments.method, arguments.task, arguments.size, arguments.seed
+    job = refit(root, *named) if arguments.refit else judged_run(open_project(root), *named)
+    target = export_run(job, accuracy=arguments.accuracy, onnx=arguments.onnx)
+    shown = target.relative_to(root) if target.is_relative_to(root) else target
+    print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
+    print(f"  regft predict --model {shown} --data new.csv --out predictions.csv")
+    if arguments.push:
+        print(f"pushed: {push(target, arguments.push)}")
+    if arguments.register:
+        from regft_core.tracking import MLFLOW, sync_project
+        from regft_core.tracking.trackers.mlflow import register
+
+        sync_project(root, MLFLOW)
+        tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}
+        version = register(root, target, job.task, tags)
+        print(f"registered as version {version} of '{job.task}' in mlflow.db; `regft ui` shows it under Model registry")
+
+
+@command(
+    METHOD,
+    argument(*TASK, required=True),
+    argument(*SIZE, required=True),
+    argument(*SEED, required=True, type=int),
+    argument("--out", "folder to write to; submissions/METHOD-TASK-SIZE-seed-SEED when absent"),
+)
+def submission(root: Path, arguments: argparse.Namespace) -> None:
+    """Predict a benchmark's unlabelled test sets with one run.
+
+    Writes submissions/METHOD-TASK-SIZE-seed-SEED with the files that the task's
+    YAML names under submission.
+
+    examples
+      regft submission --method hype_n --task sst2 --size full --seed 0
+
+    next: upload the files to the benchmark's site
+    """
+    job = Job(str(root), arguments.method, arguments.task, arguments.size, arguments.seed)
+    for path, rows in write_submission(job, Path(arguments.out) if arguments.out else None):
+        shown = path.relative_to(root) if path.is_relative_to(root) else path
+        print(f"{shown}: {rows} predictions")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
+from regft_core.contract import Promise
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.new_project import new_method
@@ -18,7 +21,7 @@ from regft_core.settings.controls import missing, with_controls
 from regft_core.settings.preset import preset_file
 from regft_core.settings.yaml_paths import method_file
 
-from .common import PRESET, argument, command, flag, print_promises
+from .common import PRESET, argument, command, flag
 
 
 @command(
@@ -99,6 +102,17 @@ def new(root: Path, arguments: argparse.Namespace) -> None:
     print(f"Change it, try it by `regft test-method {arguments.name}`, and list it in params.yaml.")
 
 
+def print_promises(promises: Iterable[Promise]) -> None:
+    """Print each promise with its result; exits with 1 when one is broken."""
+    broken = 0
+    for promise in promises:
+        mark = {True: "kept", False: "BROKEN", None: "not said"}[promise.kept]
+        print(f"{mark:9} {promise.says}" + (f": {promise.found}" if promise.found else ""), flush=True)
+        broken += promise.kept is False
+    if broken:
+        sys.exit(1)
+
+
 @command(argument("name", "name of a regulariser"))
 def test_method(root: Path, arguments: argparse.Namespace) -> None:
     """Test one regulariser, your own or a shipped one.
@@ -131,7 +145,7 @@ def test_metric(root: Path, arguments: argparse.Namespace) -> None:
 
     next: list the metric in a task's `metrics`, then `regft check`
     """
-    from regft_core.contract.metric import check_metric
+    from regft_core.contract.plug_ins import check_metric
 
     print_promises(check_metric(root, arguments.name))
 
@@ -150,6 +164,6 @@ def test_evaluation(root: Path, arguments: argparse.Namespace) -> None:
 
     next: list it under `evaluations` in params.yaml, then `regft run`
     """
-    from regft_core.contract.evaluation import check_evaluation
+    from regft_core.contract.plug_ins import check_evaluation
 
     print_promises(check_evaluation(root, arguments.name))

@@ -1,38 +1,75 @@
-"""Answers of an exported model to rows of a file."""
+"""Answers of an exported model: to rows of a file or of standard input, and over HTTP."""
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
+import re
+import socket
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import uvicorn
+
 from regft_core import output
+from regft_core.catalogue import use_project
 from regft_core.data.lengths import WORTH_UNKNOWN, share
+from regft_core.errors import ConfigError, DataError, ModelError
+from regft_core.models.devices import visible_devices
 from regft_core.names import plural
 from regft_core.serve.answers import Counted
-from regft_core.serve.model import ServedModel
-from regft_core.serve.predict import predict_file
-from regft_core.serve.standard_input import FORMATS, predict_stream
+from regft_core.serve.http import LOCAL, Limits, application
+from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.predict import FORMATS, predict_file, predict_stream
 
-from .common import (
-    DATA,
-    FORMAT,
-    MODEL,
-    OUT,
-    OVERWRITE,
-    SERVING,
-    argument,
-    command,
-    format_of,
-    refuse_contradictions,
-    served,
-    whole_number,
+from .common import FORMAT, argument, command, flag, format_of, refuse_contradictions
+
+#: What an exported model can answer in (models/precision.py).
+PRECISIONS = ("fp32", "bf16", "int8")
+#: Of the commands that answer texts with an exported model.
+SERVING = (
+    argument("--text", "column of the text; by default that of the training data"),
+    argument("--text-pair", "column of the second text of pairs; by default that of the training data"),
+    argument("--precision", "bf16 and int8 are faster, with other last digits", default="fp32", choices=PRECISIONS),
+    argument("--device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
 )
-
+MODEL = argument("--model", "directory that `regft export` wrote", required=True)
+DATA = "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"
+OUT = "file to write: .csv or .jsonl"
+OVERWRITE = flag("--overwrite", "replace an output that exists")
 #: What ``--data`` is for standard input.
 STANDARD = "-"
+
+
+def whole_number(text: str) -> int:
+    """Return a number of at least 1, for ``type``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def device_of(name: str) -> str:
+    """Return the device that ``--device`` means on this machine. Raises ModelError when it is not there."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        hint = "one of auto, cpu, mps, cuda, cuda:N"
+        raise ModelError("unknown-device", f"--device {name}: no such kind of device\n    -> {hint}")
+    try:
+        return visible_devices(name)[0]
+    except ConfigError as error:
+        hint = error.problems[0].hint
+        raise ModelError("device-missing", f"--device {name}: not available on this machine\n    -> {hint}") from error
+
+
+def served(arguments: argparse.Namespace) -> ServedModel:
+    """Return the exported model, as ``SERVING`` says; in a project's folder its kinds of task are known."""
+    if (Path.cwd() / "params.yaml").is_file():
+        use_project(Path.cwd())
+    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+    return model.reading(arguments.text, arguments.text_pair)
 
 
 @command(
@@ -71,22 +108,20 @@ def predict(root: Path, arguments: argparse.Namespace) -> None:
         "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT",
     )
     model = served(arguments)
-    columns = {"text": arguments.text, "text_pair": arguments.text_pair, "keep": arguments.keep}
     if standard:
-        _say(model, _stream(model, arguments.format or FORMATS[0], columns), sys.stderr)
+        _say(model, _stream(model, arguments.format or FORMATS[0], arguments.keep), sys.stderr)
         return
-    out = Path(arguments.out)
-    how = format_of(arguments)
-    counted = predict_file(model, Path(arguments.data), out, how, overwrite=arguments.overwrite, **columns)
+    data, out, how = Path(arguments.data), Path(arguments.out), format_of(arguments)
+    counted = predict_file(model, data, out, how, keep=arguments.keep, overwrite=arguments.overwrite)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'row')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)
 
 
-def _stream(model: ServedModel, form: str, columns: dict[str, Any]) -> Counted:
+def _stream(model: ServedModel, form: str, keep: Sequence[str]) -> Counted:
     """Answer standard input. A reader that has enough (``| head``) ends it without an error."""
     try:
-        return predict_stream(model, sys.stdin.buffer, output.data(), form, **columns)
+        return predict_stream(model, sys.stdin.buffer, output.data(), form, keep=keep)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
         return Counted()
@@ -154,10 +189,76 @@ def pick(root: Path, arguments: argparse.Namespace) -> None:
         Path(arguments.out),
         arguments.rows,
         format_of(arguments),
-        text=arguments.text,
-        text_pair=arguments.text_pair,
         overwrite=arguments.overwrite,
     )
     print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")
     if picked.empty or picked.repeated:
         print(f"left out: {picked.empty} without a text, {picked.repeated} with the text of an earlier row")
+
+
+# ---------------------------------------------------------------------------- HTTP
+
+#: Connections at a time; further ones get 503.
+CONNECTIONS = 512
+limits = Limits()
+
+
+@command(
+    argument("model", "directory that `regft export` wrote"),
+    argument("--host", "address to listen on", default="127.0.0.1"),
+    argument("--port", "port to listen on; 0 for any that is free", default=8000, type=int),
+    argument("--rows", "most rows of one request", default=limits.rows, type=whole_number),
+    argument("--bytes", "largest body of one request", default=limits.bytes, type=whole_number),
+    argument("--seconds", "longest time for one request", default=int(limits.seconds), type=whole_number),
+    *SERVING,
+)
+def serve(root: Path, arguments: argparse.Namespace) -> None:
+    r"""Answer texts over HTTP with an exported model.
+
+    Serves until it is interrupted. Requests that arrive together share batches;
+    the answers are those of `regft predict`. It listens on this machine only;
+    another --host has neither password nor encryption, and a warning says so.
+
+    examples
+      regft serve exports/lp_ft-film_polarity-200-seed-0
+
+    next: curl localhost:8000/predict -H 'Content-Type: application/json' \
+            -d '{"rows": [{"text": "a fine film"}]}'
+    """
+    opened = _listen(arguments.host, arguments.port)
+    with opened:
+        model = served(arguments)
+        limits = Limits(arguments.seconds, arguments.bytes, arguments.rows)
+        local = _is_local(arguments.host)
+        app = application(model, limits, LOCAL if local else ("*",))
+        quiet: dict[str, Any] = {"log_level": "warning", "server_header": False, "use_colors": False}
+        config = uvicorn.Config(app, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=5, **quiet)
+        if not local:
+            warning = (
+                "whoever reaches this address may ask: no password, no encryption; put a proxy with both before it"
+            )
+            print(f"warning: --host {arguments.host}: {warning}", file=sys.stderr)
+        host, port = opened.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving {arguments.model} at http://{shown}:{port} (POST /predict, GET /health)", flush=True)
+        with suppress(KeyboardInterrupt):  # the ordinary end
+            uvicorn.Server(config).run(sockets=[opened])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises DataError for an address in use, or one that this machine has not."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            "cannot-listen", f"--host {host} --port {port}: cannot listen there ({reason})\n    -> another --port"
+        ) from error
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,4 +1,4 @@
-"""The whole pipeline: of a project, of one run, of a preset."""
+"""The whole pipeline, of a project, of one run, of a preset; and its stages, but for the report."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from pathlib import Path
 from textwrap import fill
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.grid.cell_keys import grid_rows
+from regft_core.grid.cell_keys import forget_failures, grid_rows, stale_cells, write_plan
+from regft_core.grid.compute import compute, compute_only
+from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import needs_text, require_named_sets
 from regft_core.grid.repro import repro
-from regft_core.grid.time import estimate
+from regft_core.grid.time import estimate, still_to_train
 from regft_core.runs.opened_project import open_project
+from regft_core.runs.run import Stage
 from regft_core.runs.work import Work
 from regft_core.settings.preset import FOLDER, lay_out, lay_out_small, preset_file
 from regft_core.settings.project import Project, cells
@@ -159,3 +162,83 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
     for task, sets in project.left_out.items():
         print(f"{task} is not evaluated on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
     print(f"preset {name} runs in {here}; the dry run: cd {here} && regft plan", flush=True)
+
+
+# ---------------------------------------------------------------------------- stages, which DVC runs in their order
+
+#: Of the stages that compute the grid.
+GRID = (
+    argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
+    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
+)
+
+
+def _compute(stage: Stage, root: Path, arguments: argparse.Namespace) -> None:
+    """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 where runs failed."""
+    failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
+    if failures and not arguments.keep_going:
+        sys.exit(1)
+
+
+@command()
+def subsample(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 1: prepare the rows, plan every run.
+
+    Writes work/datasets, work/subsamples, work/lengths and work/plan. `dvc repro`
+    runs it first, each time; up-to-date files are left alone.
+
+    examples
+      regft subsample
+
+    next: regft plan
+    """
+    project = open_project(root)
+    prepare(project)
+    write_plan(project)
+    forget_failures(root)
+    if (stale := stale_cells(root)) and (time := still_to_train(project, stale)) is not None:
+        print(time.line())
+
+
+@command(*GRID)
+def search(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 2: trials of tuned methods, phases before fine-tuning.
+
+    Writes work/search for every cell that has such phases. `dvc repro` runs it.
+
+    examples
+      regft search --only lp_ft/film_polarity
+
+    next: regft finetune
+    """
+    _compute("search", root, arguments)
+
+
+@command(*GRID)
+def finetune(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 3: train the last phase of every run, evaluate each.
+
+    Writes work/finetune; the weights are in the run store. A killed run continues
+    when repeated. `dvc repro` runs it.
+
+    examples
+      regft finetune --only lp_ft/film_polarity
+
+    next: regft evaluate
+    """
+    _compute("finetune", root, arguments)
+
+
+@command(*GRID)
+def evaluate(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 4: scores on validation and out-of-distribution sets.
+
+    Writes work/evaluate: scores, the prediction for each row, and the results of
+    further analyses. `dvc repro` runs it.
+
+    examples
+      regft evaluate --only lp_ft/film_polarity
+
+    next: regft report
+    """
+    _compute("evaluate", root, arguments)

@@ -1,8 +1,8 @@
 """Promises of what people write themselves, tried on the spot: ``regft test-method``, and for a metric, an evaluation.
 
 ``check_method.py`` tries a regulariser in a project of its own (``trial.py``) with a tiny encoder (``tiny.py``);
-``laws.py`` holds the laws of one phase, which the repository's tests try on every family of encoders. ``metric.py``
-and ``evaluation.py`` have those of a metric and of an evaluation.
+``laws.py`` holds the laws of one phase, which the repository's tests try on every family of encoders. ``plug_ins.py``
+has those of a metric and of an evaluation.
 """
 
 from __future__ import annotations

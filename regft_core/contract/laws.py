@@ -95,9 +95,8 @@ def trains(make: Make) -> str:
 def passes(make: Make, declared: Cost) -> str:
     """A step runs as many passes as ``declared``."""
     done = make().train()
-    return _as_declared(
-        "a step runs", (done.forward_passes / done.batches, done.backward_passes / done.batches), declared
-    )
+    counted = done.forward_passes / done.batches, done.backward_passes / done.batches
+    return _as_declared("a step runs", counted, declared)
 
 
 def fit_passes(make: Make, declared: Cost) -> str:
@@ -196,15 +195,7 @@ def resume(make: Make, at: int) -> str:
         make(checkpointer=memory, checkpoint_seconds=0.0, progress=stop).train()
     resumed = make(checkpointer=memory)
     resumed.train()
-    done = [
-        {
-            "weights": loop.trainee.state(),
-            "state()": loop.stack.state(),
-            "hand()": loop.stack.hand(loop.trainee),
-            "keep()": loop.stack.keep(loop.trainee),
-        }
-        for loop in (whole, resumed)
-    ]
+    done = [{"weights": loop.trainee.state(), **_stored(loop)} for loop in (whole, resumed)]
     differing = [what for what in done[0] if not same(done[0][what], done[1][what])]
     if whole.stack.diagnostics().values != resumed.stack.diagnostics().values:
         differing.append("diagnostics")
@@ -234,11 +225,7 @@ def storable(make: Make) -> str:
 
     loop = make()
     loop.train()
-    for hook, named in {
-        "hand()": loop.stack.hand(loop.trainee),
-        "keep()": loop.stack.keep(loop.trainee),
-        "state()": loop.stack.state(),
-    }.items():
+    for hook, named in _stored(loop).items():
         if wrong := [name for name, value in named.items() if not isinstance(value, Tensor)]:
             return f"{hook} gives {wrong[0]}, which is no tensor"
         if wrong := [name for name, value in named.items() if not value.isfinite().all()]:
@@ -260,6 +247,12 @@ def left(loop: Loop) -> dict[str, Tensor]:
     more = {f"{hook} {name}": value for hook, named in parts.items() for name, value in named.items()}
     stack.export(trainee)
     return {**(trainee.plain_weights() if stack.setting.final else trainee.trained_weights()), **more}
+
+
+def _stored(loop: Loop) -> dict[str, dict[str, Tensor]]:
+    """Hook -> its tensors, as a run keeps them."""
+    stack, trainee = loop.stack, loop.trainee
+    return {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "state()": stack.state()}
 
 
 class Stopped(Exception):

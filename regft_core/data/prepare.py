@@ -14,7 +14,7 @@ from regft_core.data.read_split import Declaration, Split, read_split
 from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
 from regft_core.disk.canonical import sha256_text
 from regft_core.disk.files import atomic_directory, write_json
-from regft_core.errors import DataError, together
+from regft_core.errors import DataError
 from regft_core.rng import derive, shuffled
 from regft_core.schema.sources import FilesSource, Source
 from regft_core.schema.tasks import TaskConfig
@@ -174,8 +174,8 @@ def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet], r
             if not isinstance(entry.source, FilesSource):
                 raise
             wrong.append(error)
-    if wrong:
-        raise together(wrong)
+    if wrong:  # the code is that of the first, and the others keep theirs in the text
+        raise DataError(wrong[0].code, "\n".join([wrong[0].text, *map(str, wrong[1:])]))
     return splits
 
 

@@ -39,7 +39,7 @@ Replace = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 class States:
     """Hidden states of one layer: ``values`` [rows, n, H], ``mask`` [rows, n] is 1 on real tokens.
 
-    ``name`` is ``0`` for what the first layer reads (the embedding output), then the number of the layer that
+    ``layer`` is 0 for what the first layer reads (the embedding output), then the number of the layer that
     wrote them; the last one is what the head reads.
     """
 

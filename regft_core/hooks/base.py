@@ -69,9 +69,8 @@ if TYPE_CHECKING:
 
     from regft_core.kinds._decision import Decision
 
-__all__ = ["Cost", "Declares", "Description", "Diagnostics", "DropoutWish", "Flip", "Handed", "MainPass", "NoOptions"]
-__all__ += ["ParameterGroup", "Phase", "Regulariser", "Setting", "StrictModel", "TaskConfig", "TrainingConfig"]
-__all__ += ["Variant", "implements"]
+__all__ = ["Cost", "Declares", "Description", "Diagnostics", "DropoutWish", "Flip", "Handed", "MainPass", "Phase"]
+__all__ += ["ParameterGroup", "Setting", "StrictModel", "TaskConfig", "TrainingConfig", "Variant"]
 
 
 def implements(cls: type[Regulariser], hook: str) -> bool:

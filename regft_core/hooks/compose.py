@@ -10,20 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from regft_core.catalogue import MERGES
-from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks import refusals
+from regft_core.hooks.base import implements
 from regft_core.hooks.phase_entries import Entry, active, answers_for_model, entries
-from regft_core.hooks.refusals import (
-    answers_problems,
-    earlier_problems,
-    encoder_problems,
-    ownership_problems,
-    pass_problems,
-    prediction_problems,
-    task_of,
-)
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
-from regft_core.schema.method import FINETUNE, Method, Phase
+from regft_core.schema.method import FINETUNE, Method, Phase, Registry
 from regft_core.schema.tasks import FoldsConfig, TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 
@@ -157,15 +149,15 @@ def check_phase(
     is checked that needs no task. ``encoder`` is the section ``model`` with what the method overrides;
     None stands for one input per example.
     """
-    problems = ownership_problems(stack) + prediction_problems(stack, phase)
+    problems = refusals.ownership_problems(stack) + refusals.prediction_problems(stack, phase)
     if encoder is not None:
-        problems += encoder_problems(stack, phase, encoder, task)
+        problems += refusals.encoder_problems(stack, phase, encoder, task)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:
         problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, resolved)]
     problems += found
-    problems += pass_problems(stack)
+    problems += refusals.pass_problems(stack)
     problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training, tf32)[0]
     problems += checkpoint_problems(stack, training)
@@ -184,7 +176,7 @@ def check_phase(
 
 
 def check_method(
-    registry: Mapping[str, type[Regulariser]],
+    registry: Registry,
     method: Method,
     shared: TrainingConfig,
     task: TaskConfig | None,
@@ -199,15 +191,15 @@ def check_method(
     ``model`` is the shared section of that name, before the method's own overrides. ``tasks`` holds the tasks that
     phases name as their own; a phase is judged on its own, not on the cell's.
     """
-    problems = []
+    problems, tasks = list[str](), tasks or {}
     for phase in method.phases:
         encoder = method.encoder(model, phase) if model is not None else None
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
-        trained_on = task_of(phase, task, tasks or {})
+        trained_on = refusals.task_of(phase, task, tasks)
         problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
-        problems += [prefix + problem for problem in earlier_problems(registry, method, phase, stack)]
-        problems += [prefix + problem for problem in answers_problems(registry, method, phase, task, tasks or {})]
+        problems += [prefix + problem for problem in refusals.earlier_problems(registry, method, phase)]
+        problems += [prefix + problem for problem in refusals.answers_problems(registry, method, phase, task, tasks)]
         chooses = resolve_training(stack, phase, shared)[0].checkpoint == "best_on_dev_as_published"
         if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
             problems.append(
@@ -218,7 +210,7 @@ def check_method(
 
 
 def degradations(
-    registry: Mapping[str, type[Regulariser]],
+    registry: Registry,
     method: Method,
     shared: TrainingConfig,
     task: TaskConfig,
@@ -236,7 +228,7 @@ def degradations(
         training, _ = resolve_training(stack, phase, shared)
         marks += precision_problems(stack, training, tf32)[1]
         marks += randomness_problems(stack, training.dropout)[1]
-        trained_on = task_of(phase, task, tasks or {})
+        trained_on = refusals.task_of(phase, task, tasks or {})
         if trained_on is not None:
             found = (entry.declares.description.degraded.get(trained_on.kind) for entry in active(stack))
             marks += [mark for mark in found if mark is not None]
@@ -249,15 +241,11 @@ def degradations(
     return list(dict.fromkeys(marks))
 
 
-def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str | None:
+def variants(method: Method, registry: Registry) -> str | None:
     """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers, or merges of members, differ."""
-    found: set[str] = set()
-    for phase in method.phases:
-        if phase.repeat is not None and (of_merge := getattr(MERGES.load(phase.repeat.merge), "VARIANT", None)):
-            found.add(of_merge)
-        for entry in active(entries(registry, phase.regularisers)):
-            if (value := entry.declares.description.variant) is not None:
-                found.add(value)
-    if not found:
-        return None
-    return found.pop() if len(found) == 1 else "mixed"
+    merges = [MERGES.load(phase.repeat.merge) for phase in method.phases if phase.repeat is not None]
+    acting = [entry for phase in method.phases for entry in active(entries(registry, phase.regularisers))]
+    found = {getattr(merge, "VARIANT", None) for merge in merges}
+    found |= {entry.declares.description.variant for entry in acting}
+    found.discard(None)
+    return "mixed" if len(found) > 1 else next(iter(found), None)

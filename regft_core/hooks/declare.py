@@ -25,19 +25,7 @@ if TYPE_CHECKING:
 else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them
     Batch = EmbeddingSite = Example = FitData = LayerSite = Step = Tensor = Trainee = Any
 
-__all__ = [
-    "DECISION",
-    "LOG_EVERY",
-    "Anchor",
-    "Batch",
-    "ClipSide",
-    "Declares",
-    "Diagnostics",
-    "DropoutWish",
-    "EmbeddingSite",
-]
-__all__ += ["Example", "FitData", "Handed", "LayerSite", "MainPass", "Need", "ParameterGroup", "Setting", "Step"]
-__all__ += ["Tensor", "Trainee", "behind", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
+__all__ = ["Batch", "EmbeddingSite", "Example", "FitData", "LayerSite", "Step", "Tensor", "Trainee"]
 
 #: What a later phase takes from an earlier one: its method state, that and its weights, or that and its answers to the
 #: rows of the later phase, with ``hidden`` also its hidden states.

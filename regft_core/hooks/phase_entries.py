@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
-from regft_core.schema.method import Method
+from regft_core.schema.method import Method, Registry
 
 
 class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
@@ -30,7 +30,7 @@ class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
         return self.declares.passes if implements(self.cls, "backward") else ()
 
 
-def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
+def entries(registry: Registry, regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
     """Pair each (name, options) of a phase with its class."""
     return [Entry(registry[name], options) for name, options in regularisers]
 
@@ -56,16 +56,14 @@ def takes_steps(method: Method) -> bool:
     return any(phase.training.epochs for phase in method.phases)
 
 
-def learns(registry: Mapping[str, type[Regulariser]], method: Method) -> bool:
+def learns(registry: Registry, method: Method) -> bool:
     """Whether a method learns from labelled rows: it takes steps, or fits something to them."""
     labelled = (phase for phase in method.phases if phase.data.labels)
     acting = (entry for phase in labelled for entry in active(entries(registry, phase.regularisers)))
     return takes_steps(method) or any(implements(entry.cls, "fit") for entry in acting)
 
 
-def in_the_way_of_export(
-    registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]
-) -> str | None:
+def in_the_way_of_export(registry: Registry, regularisers: Sequence[tuple[str, Any]]) -> str | None:
     """The regulariser of a last phase whose runs have no export: plain weights would give other answers."""
     known = entries(registry, [pair for pair in regularisers if pair[0] in registry])
     return next((e.name for e in active(known) if implements(e.cls, "rebuild")), None)

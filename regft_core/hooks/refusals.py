@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks.base import implements
 from regft_core.hooks.declare import is_last, takes_no_steps
 from regft_core.hooks.phase_entries import Entry, active, entries
 from regft_core.kinds import find
 from regft_core.names import suggestion
-from regft_core.schema.method import Method, Phase
+from regft_core.schema.method import Method, Phase, Registry
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig
 
@@ -41,10 +41,6 @@ def _works_on_encoder(entry: Entry) -> bool:
     """
     by_default = Entry(entry.cls, entry.cls.Config()).declares.trains_encoder
     return bool(entry.declares.trains_encoder or (not entry.declares.freezes_encoder and by_default))
-
-
-def _solves_head(entry: Entry) -> bool:
-    return entry.declares.freezes_encoder and (implements(entry.cls, "fit") or bool(entry.program))
 
 
 def _reads_positions(entry: Entry) -> bool:
@@ -86,7 +82,7 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
         "'{other}' works on the encoder's trained weights, but '{one}' freezes the encoder",
     ),
     (
-        _solves_head,
+        lambda entry: entry.declares.freezes_encoder and (implements(entry.cls, "fit") or entry.program),
         lambda entry: entry.declares.owns_weights and not _works_on_encoder(entry),
         "'{other}' computes the head's weights from trained ones, but '{one}' leaves the head none of the task's steps",
     ),
@@ -169,13 +165,10 @@ def encoder_problems(
     """Regularisers that do not fit how the encoder reads a text: in windows, at a mask, each of a pair alone."""
     separate = task is not None and encoder.rows_per_example(task.columns.text_pair is not None) != 1
     answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
+    jointly = "set pairs: jointly for this method, under its key 'model'"
     asked = {
         "windows": (encoder.windows > 1, "model.windows", "set model.windows: 1, or leave out this method"),
-        "separately": (
-            separate,
-            "model.pairs: separately",
-            "set pairs: jointly for this method, under its key 'model'",
-        ),
+        "separately": (separate, "model.pairs: separately", jointly),
     }
     problems = [
         f"'{entry.name}' does not run with {setting}: {why}; {hint}"
@@ -191,19 +184,17 @@ def encoder_problems(
     return problems
 
 
-def earlier_problems(
-    registry: Mapping[str, type[Regulariser]], method: Method, phase: Phase, stack: Sequence[Entry]
-) -> list[str]:
+def earlier_problems(registry: Registry, method: Method, phase: Phase) -> list[str]:
     """Errors of a phase after those before it: nothing is handed over, or an anchor was drawn anew."""
     acting = {one.name: active(entries(registry, one.regularisers)) for one in method.phases}
     problems = [
         f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
         "name another phase, or add such a regulariser to it"
-        for entry in active(stack)
+        for entry in acting[phase.name]
         for needed, what in ((phase.here(name), what) for name, what in entry.declares.needs.items())
         if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
     ]
-    anchored = [entry.name for entry in active(stack) if "checkpoint" in entry.declares.anchors]
+    anchored = [entry.name for entry in acting[phase.name] if "checkpoint" in entry.declares.anchors]
     start = phase.start
     while anchored and start in acting:
         problems += [
@@ -218,11 +209,7 @@ def earlier_problems(
 
 
 def answers_problems(
-    registry: Mapping[str, type[Regulariser]],
-    method: Method,
-    phase: Phase,
-    task: TaskConfig | None,
-    tasks: Mapping[str, TaskConfig],
+    registry: Registry, method: Method, phase: Phase, task: TaskConfig | None, tasks: Mapping[str, TaskConfig]
 ) -> list[str]:
     """Errors of a phase that learns answers of an earlier one: that has none, or for other labels."""
     problems, own = list[str](), task_of(phase, task, tasks)

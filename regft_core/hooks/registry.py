@@ -78,7 +78,7 @@ def _class_of(module: ModuleType, name: str) -> type[Regulariser]:
         message = f"defines the regularisers {defined}, not one that is called '{name}' like the file"
         hint = "a method is a subclass of regft_core.hooks.base.Regulariser with a 'name'; helpers begin with _"
         raise ConfigError([Problem("no-method-in-file", file, 0, "", message, hint)])
-    faults = [*_hooks(named[0]), *_strength_zero(named[0])]
+    faults = [*_hooks(named[0])]
     if isinstance(inspect.getattr_static(named[0], "declare"), classmethod):
         faults += _declared(named[0])
     if faults:
@@ -142,23 +142,17 @@ def _hooks(cls: type[Regulariser]) -> Iterator[Fault]:
                 yield "hook-arguments", *place, "cannot be called as the hook is", hint
 
 
-def _strength_zero(cls: type[Regulariser]) -> Iterator[Fault]:
-    try:
-        cls.Config.model_validate(cls.off) if cls.off is not None else None
-    except ValidationError as error:
-        for item in error.errors(include_url=False):
-            where = ".".join(str(part) for part in item["loc"])
-            hint = f"options are those of Config: {', '.join(cls.Config.model_fields) or 'none'}"
-            yield "invalid-value", 0, ".off", f"{where}: {item['msg']}", hint
-
-
 def _declared(cls: type[Regulariser]) -> Iterator[Fault]:
-    """The first fault of what a class declares, by default or at strength 0; then hooks that do not fit it."""
+    """Options of strength 0 that are none, the first fault of what a class declares; hooks that do not fit it."""
     code, declared = cls.declare.__code__, list[Declares]()
-    for options in ({}, cls.off or {}):
+    for options in ({},) if cls.off is None else (cls.off, {}):
         try:
             validated = cls.Config.model_validate(options)
-        except ValidationError:  # required options; those of `off` are told above
+        except ValidationError as error:
+            for item in error.errors(include_url=False) if options is cls.off else ():  # others may be required
+                where = ".".join(str(part) for part in item["loc"])
+                hint = f"options are those of Config: {', '.join(cls.Config.model_fields) or 'none'}"
+                yield "invalid-value", 0, ".off", f"{where}: {item['msg']}", hint
             continue
         try:
             declares: Any = cls.declare(validated)

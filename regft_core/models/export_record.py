@@ -103,7 +103,7 @@ class Served(Part):
         instruction: stands before every text (``model.prompt``).
         windows, stride: rows of a text beyond ``max_length`` at most, and the tokens that neighbours share.
         prompt: of a model that answers at a mask.
-        answered_by: what answers where there is no model (evaluate/export_answers.py).
+        answered_by: what answers where there is no model (serve/model.py).
         abstain: below which confidence it does not answer; None: it always does.
         temperature: what ``regft predict`` divides logits by, where a temperature could not go into a head's weights.
         offsets: added to the logarithms of its probabilities (of several labels to their log odds) before the decision;

@@ -19,6 +19,8 @@ from regft_core.schema.sources import FileFormat
 from regft_core.serve.model import ServedModel
 
 FORMATS = (".csv", ".jsonl")
+#: Options of the command line that name the columns of a model.
+OPTIONS = ("--text", "--text-pair")
 #: A cell that starts with one of these may be run as a formula when a spreadsheet opens the file.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 #: Digits after the point of probabilities, and of a value in all: beyond them are the last bits of sums.
@@ -68,19 +70,18 @@ def answers(
     examples: Sequence[Example | None],
     counted: Counted,
     kept: Sequence[Mapping[str, Any]] = (),
-    scores: Sequence[Sequence[float]] | None = None,
+    scores: Iterator[Sequence[float]] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
 
     Args:
         examples: None for a row without a text, which gets no prediction.
         counted: goes on counting; ``row`` is its number of rows.
-        scores: of the examples that are there, where they were computed with others'; else computed here.
+        scores: begins with those of the examples that are there, where they were computed with others'.
     """
     present = [example for example in examples if example is not None]
     if scores is None:
-        scores = model.scores(present).tolist() if present else []
-    rows = iter(scores)
+        scores = iter(model.scores(present).tolist() if present else [])
     cut, unknown, tokens = model.count_tokens(present)
     counted.cut, counted.unknown, counted.tokens = counted.cut + cut, counted.unknown + unknown, counted.tokens + tokens
     counted.empty += len(examples) - len(present)
@@ -91,7 +92,7 @@ def answers(
         counted.rows += 1
         values: dict[str, Any] = {"row": counted.rows, **(kept[index] if kept else {})}
         if example is not None:
-            row_scores = list(next(rows))
+            row_scores = list(next(scores))
             answer = kind.answer(model.served.deciding(row_scores), model.labels)
             if model.served.abstain is not None:
                 values["answered"] = max(row_scores) >= model.served.abstain.threshold
@@ -169,36 +170,7 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
 # ---------------------------------------------------------------------------- the texts of new rows
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Where the texts are: column names of the file."""
-
-    text: str
-    text_pair: str | None
-
-    @property
-    def names(self) -> list[str]:
-        """The column of each text."""
-        return [self.text] if self.text_pair is None else [self.text, self.text_pair]
-
-    @property
-    def options(self) -> list[tuple[str, str]]:
-        """(option of the command line, column)."""
-        return list(zip(("--text", "--text-pair"), self.names))
-
-
-def columns_of_requests(model: ServedModel, text: str | None, text_pair: str | None) -> Columns:
-    """Return the columns to read: what the caller says, else those of the training data.
-
-    Raises DataError for a pair for a model of single texts.
-    """
-    if text_pair is not None and model.pairs is False:
-        message = "--text-pair: this model was trained on single texts"
-        raise DataError("single-text-model", f"{message}\n    -> leave --text-pair out")
-    return Columns(text or model.served.text, text_pair or model.served.text_pair)
-
-
-def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns) -> FileFormat:
+def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
     """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
 
     A file that tells its encoding and has the columns is read as it is.
@@ -209,7 +181,7 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
         return how
     try:
         with opened(path, how) as table:
-            if column_problems(table, columns.options):
+            if column_problems(table, [*zip(OPTIONS, model.columns)]):
                 return completed
             if how.encoding != completed.encoding:
                 deque(table.rows, maxlen=0)  # a byte that is not UTF-8 may stand on the last line
@@ -218,24 +190,24 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
     return how
 
 
-def require_columns(table: Table, columns: Columns, keep: Sequence[str], data: Path | str) -> None:
+def require_columns(table: Table, columns: Sequence[str], keep: Sequence[str], data: Path | str) -> None:
     """Raise DataError when a column of the texts, or one to ``keep``, is not there."""
-    if problems := column_problems(table, [*columns.options, *(("--keep", name) for name in keep)]):
+    if problems := column_problems(table, [*zip(OPTIONS, columns), *(("--keep", name) for name in keep)]):
         lines = "; ".join(f"{message} ({option})" for option, message, _ in problems)
         hints = dict.fromkeys(hint for _, _, hint in problems)
         options = " ".join(f"{option} COLUMN" for option, _, _ in problems)
         raise DataError("column-missing", f"{data}: {lines}\n    -> {'; '.join(hints)}; name the right one: {options}")
 
 
-def example_of(row: Row, columns: Columns) -> Example | None:
+def example_of(row: Row, columns: Sequence[str]) -> Example | None:
     """Return the texts of a row; None where one is empty. Raises WrongText for something else than text."""
-    texts = [text_of(row.values.get(column), column) for column in columns.names]
+    texts = [text_of(row.values.get(column), column) for column in columns]
     if None in texts:
         return None
     return Example(row.position, texts[0] or "", texts[1] if len(texts) > 1 else None, 0)
 
 
-def readable(row: Row, columns: Columns, counted: Counted) -> Example | None:
+def readable(row: Row, columns: Sequence[str], counted: Counted) -> Example | None:
     """Return the texts of a row as ``example_of``; None and counted for one that holds something else than text."""
     try:
         return example_of(row, columns)

@@ -52,16 +52,13 @@ def _template() -> Any:
     return environment.get_template("card.md.j2")
 
 
-def model_card(
-    context: Context, record: RunRecord, served: Served, judged: OutOfFold | None = None, answered_by: str = ""
-) -> str:
+def model_card(context: Context, record: RunRecord, served: Served, judged: OutOfFold | None) -> str:
     """Return the card as Markdown with the hub's metadata header.
 
     Args:
         record: of the run, as the stage finetune writes it.
         served: content of ``regft.json``.
         judged: of a refit the evaluated runs; None for a run that was evaluated itself.
-        answered_by: the regulariser that answers where there is no model to load.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
     examples, results = context.last.rows.examples, reported(context)
@@ -84,7 +81,7 @@ def model_card(
         served=served,
         record=record,
         judged=judged,
-        answered_by=answered_by,
+        answered_by=served.answered_by.regulariser if served.answered_by else "",
         code=context.last.encoder.pooling != "head" or bool(served.instruction) or served.rows_per_example == 2,
         several=kind.has_labels and not kind.one_label,
         example=_example(context, served),

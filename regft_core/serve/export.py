@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.examples import Example
 from regft_core.data.prepare import declaration_of
 from regft_core.data.read_split import read_split
-from regft_core.disk.files import write_text
-from regft_core.errors import ConfigError, ModelError, Problem, RunFailed
-from regft_core.evaluate.export_answers import write_answers
-from regft_core.hooks import phase_entries
-from regft_core.hooks.base import implements
-from regft_core.hooks.phase_entries import answers_for_model
+from regft_core.disk.files import atomic_directory, write_text
+from regft_core.disk.tensors import write_tensors
+from regft_core.errors import ConfigError, ExportMismatch, ModelError, Problem, RunFailed
+from regft_core.hooks.declare import behind
+from regft_core.hooks.phase_entries import Entry, answers_for_model, in_the_way_of_export
 from regft_core.kinds import find
 from regft_core.kinds._decision import decided
-from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
+from regft_core.models.export_record import AnsweredBy, Refit, Served, ServedPrompt, refuse_foreign, write_served
 from regft_core.models.onnx import require_onnx
 from regft_core.models.write_model import export_model
 from regft_core.runs.context import Context
@@ -37,15 +39,17 @@ from regft_core.runs.work import Work
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.card import model_card, reported
+from regft_core.serve.model import ENCODER, KEPT, load_served
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
-from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import task_file
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from torch import Tensor
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
+#: Largest difference of answers through a loaded encoder, which may run on another device, from those of the run.
+NEAR = 1e-4
 
 
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
@@ -70,8 +74,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if onnx:
         require_onnx()
     context, record = finished_run(job)
-    entries = context.last.entries
-    if keeping := next((e.name for e in phase_entries.active(entries) if implements(e.cls, "rebuild")), None):
+    if keeping := in_the_way_of_export(context.registry, context.last.declared.regularisers):
         message = f"export: '{keeping}' of {job.method} learned tensors that an ordinary model folder cannot hold"
         hint = "name another method; the predictions of this one are in work/evaluate"
         raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
@@ -90,13 +93,11 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if judged is not None and accuracy is not None:
         abstain = abstain_for(context, accuracy, judged, temperature)
     take_shared(context.root, context.store, record.key)
-    trained, answering = FinishedModel(context), answers_for_model(entries)
-    served = _served(context, record.key, trained, answering, temperature)
-    served = served.model_copy(update={"refit": refit, "abstain": abstain, "temperature": refit and refit.temperature})
-    by = served.answered_by.regulariser if served.answered_by else ""
+    trained, answering = FinishedModel(context), answers_for_model(context.last.entries)
+    served = _served(context, record.key, trained, answering, refit).model_copy(update={"abstain": abstain})
     if onnx:
         _refuse_without_graph(job.method, served)
-    card = model_card(context, record, served, judged if job.refit else None, by)
+    card = model_card(context, record, served, judged if job.refit else None)
     examples = data.examples[:CHECKED_EXAMPLES]
 
     def write_model(model: Any, folder: Path, **how: Any) -> Path:
@@ -107,14 +108,50 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         return export_model(model, context.last.tokenizer, folder, check_batch=inputs, max_length=length, **how)
 
     if answering is not None:
-        kept = {key.removeprefix(f"{by}."): t for key, t in trained.kept.items() if key.startswith(f"{by}.")}
+        by, reads = answering.name, answering.declares.reads == "encoder"
         note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
-        reads = answering.declares.reads == "encoder"
         writing = (lambda folder: write_model(trained.trainee.model, folder, card=note)) if reads else None
-        return write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
+        kept = behind(f"{by}.", trained.kept)
+        return _write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
     if served.prompt is None:  # the temperature goes into the head
         served = served.model_copy(update={"temperature": None})
     return write_model(trained.model, target, card=card, served=served, temperature=temperature, onnx=onnx)
+
+
+def _write_answers(
+    directory: Path,
+    served: Served,
+    kept: Mapping[str, Tensor],
+    card: str,
+    check: Sequence[Example],
+    expected: npt.NDArray[Any],
+    write_encoder: Callable[[Path], object] | None,
+) -> Path:
+    """Write what a run's regulariser kept, and a model card; returns ``directory``.
+
+    The directory appears complete or not at all, after it was loaded again and gave ``expected`` [n, K] for the
+    examples ``check``.
+
+    Args:
+        served: content of ``regft.json``, with ``answered_by``.
+        kept: tensors of that regulariser, under its own names.
+        write_encoder: writes the encoder into a folder, where one is read.
+    """
+    refuse_foreign(directory, KEPT)
+    with atomic_directory(directory) as temporary:
+        write_tensors(temporary / KEPT, kept)
+        write_served(temporary, served)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+        if write_encoder is not None:
+            write_encoder(temporary / ENCODER)
+        logits, near = load_served(temporary, "cpu").logits(check), NEAR if write_encoder else 0.0
+        if not np.allclose(logits, expected, rtol=0.0, atol=near):
+            raise ExportMismatch(
+                "export-differs",
+                f"export to {directory}: what was written answers differently; nothing was written\n"
+                "    -> report it: the method's fitted tensors do not survive being written",
+            )
+    return directory
 
 
 def _refuse_without_graph(method: str, served: Served) -> None:
@@ -133,8 +170,9 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
         DataError: the finetune stage has not run, or what it wrote cannot be read.
     """
     context = Context(job)  # says what is not in the grid
-    if job.refit:
-        record = _refitted(job, context.project)
+    if job.refit:  # it is in the run store alone
+        stored = look_up(job, context.project, "finetune")
+        record = None if stored is None else RunRecord.model_validate(stored)
     else:
         runs = Work(Path(job.root)).finetune(cell_of(job)).runs
         record = next((run for run in runs if run.seed == job.seed), None)
@@ -148,39 +186,32 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
     return context, record
 
 
-def _refitted(job: Job, project: Project) -> RunRecord | None:
-    """The record of a refit, which is in the run store alone."""
-    record = look_up(job, project, "finetune")
-    return None if record is None else RunRecord.model_validate(record)
-
-
-def _served(
-    context: Context, key: str, trained: FinishedModel, answering: phase_entries.Entry | None, temperature: float
-) -> Served:
+def _served(context: Context, key: str, trained: FinishedModel, answering: Entry | None, refit: Refit | None) -> Served:
     columns, source, encoder = context.task_config.columns, context.task_config.source, context.last.encoder
-    decision = trained.decision and trained.decision.at(temperature)
-    served = Served(
+    temperature = refit and refit.temperature
+    decision = trained.decision and trained.decision.at(temperature or 1.0)
+    reading: dict[str, Any] = {"max_length": None}
+    if answering is None or answering.declares.reads == "encoder":
+        reading = {"max_length": encoder.max_length, "rows_per_example": context.last.rows_per_example}
+        reading |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
+    by = answering and AnsweredBy(regulariser=answering.name, options=answering.options.model_dump(mode="json"))
+    return Served(
         text=columns.text,
         text_pair=columns.text_pair,
         kind=context.task["kind"],
         labels=context.task["labels"],
-        max_length=None,
         offsets=decision.offsets if decision else (),
         at_least_one=bool(decision and decision.at_least_one),
         task=context.job.task,
         run_key=key,
+        answered_by=by,
+        temperature=temperature,
+        refit=refit,
         # What was said of the training file, but for its numbers.
         file_format=source.model_dump(exclude={"kind", "decimal"}) if isinstance(source, FilesSource) else {},
+        prompt=_prompt(context, trained) if answering is None else None,
+        **reading,
     )
-    update: dict[str, Any] = {}
-    if answering is not None:
-        options = answering.options.model_dump(mode="json")
-        update["answered_by"] = AnsweredBy(regulariser=answering.cls.name, options=options)
-    if answering is None or answering.declares.reads == "encoder":
-        update |= {"max_length": encoder.max_length, "rows_per_example": context.last.rows_per_example}
-        update |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
-        update["prompt"] = _prompt(context, trained) if answering is None else None
-    return served.model_copy(update=update)
 
 
 def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
@@ -213,22 +244,16 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
         raise ConfigError([Problem("no-submission", file, 0, "submission", "the task declares no submission", hint)])
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
-    model = FinishedModel(context)
+    model, task = FinishedModel(context), context.task_config
+    declaration = replace(declaration_of(task), labelled=False)
     written = []
     for file, split in wanted.files.items():
-        examples = unlabelled(context, split)
+        examples = read_split(context.root, job.task, task.source, split, declaration).examples
         logits = decided(model.decision, model.answer(examples))
         lines = submission_lines(wanted, examples, logits, context.task)
         write_text(folder / file, "".join(f"{line}\n" for line in lines))
         written.append((folder / file, len(examples)))
     return written
-
-
-def unlabelled(context: Context, split: str) -> list[Example]:
-    """All rows of a split of the task's source, in its order; their labels are not read."""
-    task = context.task_config
-    declaration = replace(declaration_of(task), labelled=False)
-    return read_split(context.root, context.job.task, task.source, split, declaration).examples
 
 
 def submission_lines(
@@ -246,13 +271,10 @@ def submission_lines(
     answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
     if wanted.format == "glue":
         return ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
-    rows = ({"id": _number(row.idx), "label": answer} for row, answer in zip(examples, answers, strict=True))
+    # An identifier is a number where it is one, as in the benchmark's own files.
+    ids = (int(row.idx) if row.idx.isdecimal() else row.idx for row in examples)
+    rows = ({"id": idx, "label": answer} for idx, answer in zip(ids, answers, strict=True))
     return [json.dumps(row, ensure_ascii=False) for row in rows]
-
-
-def _number(idx: str) -> int | str:
-    """An identifier as a number where it is one, as the benchmark's own files have it."""
-    return int(idx) if idx.isdecimal() else idx
 
 
 # ------------------------------------------------------------------------------------------- the Hugging Face hub

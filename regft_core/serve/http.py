@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -27,7 +28,7 @@ from regft_core.data.examples import Example, WrongText
 from regft_core.data.file_format import Row
 from regft_core.data.table import parse_json
 from regft_core.names import suggestion
-from regft_core.serve.answers import Columns, Counted, answers, encodable, example_of
+from regft_core.serve.answers import Counted, answers, encodable, example_of
 from regft_core.serve.model import ServedModel
 
 #: Names under which a server on this machine is asked. Others come from a page that a browser has open (DNS rebinding).
@@ -126,19 +127,15 @@ class Service:
     """State behind the two routes."""
 
     model: ServedModel
-    columns: Columns
     limits: Limits
-    batcher: Batcher = field(init=False)
+    batcher: Batcher
     rows: int = 0
-
-    def __post_init__(self) -> None:
-        self.batcher = Batcher(lambda requests: together(self.model, requests))
 
     async def health(self, request: Request) -> JSONResponse:
         """That it answers, and what to ask it."""
         model, folder = self.model, self.model.directory.resolve().name
         health: dict[str, Any] = {"status": "ok", "regft": __version__, "model": folder, "kind": model.served.kind}
-        health |= {"columns": self.columns.names, "labels": list(model.labels), "precision": model.precision}
+        health |= {"columns": model.columns, "labels": list(model.labels), "precision": model.precision}
         health |= {f"max_{name}": value for name, value in vars(self.limits).items()}
         return JSONResponse({**health, "waiting": self.batcher.waiting, "answered": self.rows})
 
@@ -165,12 +162,12 @@ class Service:
         return body
 
     def _example(self, row: Mapping[str, Any], number: int) -> Example | None:
-        for name in self.columns.names:
+        for name in self.model.columns:
             if name not in row:
                 hint = suggestion(name, [str(one)[:60] for one in list(row)[:20]], "its keys")
                 raise Refused(422, "column-missing", f"row {number} has no '{name}'; {hint}")
         try:
-            return example_of(Row(f"row {number}", row), self.columns)
+            return example_of(Row(f"row {number}", row), self.model.columns)
         except WrongText as error:
             raise Refused(422, "not-text", f"row {number}: {error}") from error
 
@@ -185,8 +182,7 @@ def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -
     bodies = []
     for examples in requests:
         counted = Counted()
-        row_scores = [next(scores) for example in examples if example is not None]
-        rows = list(answers(model, examples, counted, scores=row_scores))
+        rows = list(answers(model, examples, counted, scores=scores))
         # What shortens or withholds an answer stands beside it.
         bodies.append({"answers": rows, "truncated": counted.cut, "without_text": counted.empty})
     return bodies
@@ -221,13 +217,13 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
     return rows
 
 
-def application(model: ServedModel, columns: Columns, limits: Limits, hosts: Sequence[str]) -> Starlette:
+def application(model: ServedModel, limits: Limits, hosts: Sequence[str]) -> Starlette:
     """The two routes over ``model``.
 
     Args:
         hosts: names that a request may ask for, without port; ``*`` for any.
     """
-    service = Service(model, columns, limits)
+    service = Service(model, limits, Batcher(partial(together, model)))
 
     @asynccontextmanager
     async def working(app: Starlette) -> AsyncIterator[None]:

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.data.examples import Example, WrongText
+from regft_core.data.file_format import Row
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.kinds.multi_label import SEPARATOR
 from regft_core.models.devices import visible_devices
-from regft_core.serve.answers import Counted, answers
+from regft_core.serve.answers import Counted, answers, example_of
 from regft_core.serve.model import load_served
 
 #: One text, or a pair of texts.
@@ -77,9 +78,7 @@ class LoadedModel(BaseEstimator):
             given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]
         if not self._joined and None not in given:
             return np.array(given)
-        found: npt.NDArray[Any] = np.empty(len(given), dtype=object)
-        found[:] = given
-        return found
+        return pd.Series(given, dtype=object).to_numpy()
 
     def lines(self, texts: Text | Iterable[Text] | pd.DataFrame) -> list[dict[str, Any]]:
         """Return the columns that ``regft predict`` writes for each text. Raises DataError as ``predict``."""
@@ -111,32 +110,30 @@ class LoadedModel(BaseEstimator):
         return kind.has_labels and not kind.one_label
 
     def _examples(self, texts: Text | Iterable[Text] | pd.DataFrame) -> list[Example]:
-        names = [self._model.served.text, *([self._model.served.text_pair] if self._model.pairs else [])]
+        names = self._model.columns
         if isinstance(texts, pd.DataFrame):
             if missing := [name for name in names if name not in texts.columns]:
-                hint = (
-                    f"columns of the training file: {', '.join(map(str, names))}; there are {', '.join(texts.columns)}"
-                )
+                hint = f"columns of the training file: {', '.join(names)}; there are {', '.join(texts.columns)}"
                 raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
             rows: list[Any] = list(texts[names].itertuples(index=False, name=None))
         else:
-            one = isinstance(texts, str) or (isinstance(texts, tuple) and self._model.pairs)
+            one = isinstance(texts, str) or (isinstance(texts, tuple) and len(names) == 2)
             rows = [row if isinstance(row, tuple | list) else (row,) for row in ([texts] if one else texts)]
         return [self._example(number, row, names) for number, row in enumerate(rows)]
 
-    def _example(self, number: int, row: Any, names: list[Any]) -> Example:
+    def _example(self, number: int, row: Any, names: list[str]) -> Example:
         if len(row) != len(names):
             message = f"row {number} has {len(row)} texts; this model reads {len(names)}"
             raise DataError(
                 "wrong-texts", f"{message}\n    -> give pairs (one, other) to a model of pairs, else a text"
             )
         try:
-            cells = [text_of(cell, str(name)) for cell, name in zip(row, names, strict=True)]
+            example = example_of(Row(str(number), dict(zip(names, row))), names)
         except WrongText as error:
             raise DataError("not-text", f"row {number}: {error}") from None
-        if cells[0] is None or None in cells:
+        if example is None:
             raise DataError("no-text", f"row {number} has no text\n    -> leave the row out")
-        return Example(str(number), cells[0], cells[1] if len(cells) > 1 else None, 0)
+        return example
 
 
 # ---------------------------------------------------------------------------- MLflow's flavour ``python_function``

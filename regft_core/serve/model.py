@@ -1,34 +1,49 @@
 """An exported directory, loaded.
 
-A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a run without a model
-kept (evaluate/export_answers.py).
+A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a regulariser kept that
+answers in place of a model (a bag of words, a constant, an average). Then ``regft.json`` names the regulariser and its
+options, and ``kept.safetensors`` holds terms and numbers, from which loading runs no code. Where it reads the encoder,
+that is an ordinary model in the folder ``encoder``, with a head that nothing asks.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from pydantic import ValidationError
 
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, Reading, prompted_lengths
-from regft_core.errors import ModelError
-from regft_core.evaluate.export_answers import Answers, load_answers
+from regft_core.disk.tensors import read_tensors
+from regft_core.errors import DataError, ModelError, StoreError, text_of
+from regft_core.evaluate.evaluated import require_finite
 from regft_core.evaluate.logits import over_sets, predict
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Setting
+from regft_core.hooks.phase_entries import Entry, answers_for_model
+from regft_core.hooks.registry import discover
 from regft_core.kinds import find, of_model
 from regft_core.models.checkpoint_files import ignored, refuse_outside
-from regft_core.models.export_record import Served, read_served
+from regft_core.models.export_record import AnsweredBy, Served, read_served
 from regft_core.models.exported_folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
+from regft_core.schema.method import FINETUNE
+from regft_core.schema.training import TrainingConfig
 
+if TYPE_CHECKING:
+    from regft_core.training.trainee import Trainee
+
+KEPT, ENCODER = "kept.safetensors", "encoder"
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
 
@@ -40,28 +55,40 @@ class ServedModel:
     Attributes:
         served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
         labels: names in the order of the logits; one name for a value.
-        pairs: whether it was trained on pairs; None where the directory does not say.
         directory: where it was loaded from.
         precision: in which it answers.
         model, tokenizer, padding: of the classifier.
-        answers: of a run whose regulariser answers in place of the classifier; without an encoder on the CPU.
+        predictor, kept: the regulariser that answers in place of the classifier, and its tensors.
+        trainee: the encoder that it reads; None where it reads none.
     """
 
     served: Served
     labels: tuple[str, ...]
-    pairs: bool | None
     directory: Path
     device: str = "cpu"
     precision: str = "fp32"
     model: Any = None
     tokenizer: Any = None
     padding: Padding | None = None
-    answers: Answers | None = None
+    predictor: Regulariser | None = None
+    kept: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    trainee: Trainee | None = None
 
     @property
-    def rows_per_example(self) -> int:
-        """2 where the texts of a pair are rows of their own."""
-        return getattr(self.model, "rows_per_example", 1)
+    def columns(self) -> list[str]:
+        """Columns of a file that have its inputs: of the text, and of the second text where it reads pairs."""
+        return [name for name in (self.served.text, self.served.text_pair) if name is not None]
+
+    def reading(self, text: str | None, text_pair: str | None) -> ServedModel:
+        """Return the model for files with columns of these names; None: those of the training data.
+
+        Raises DataError for a pair for a model of single texts; of a model from elsewhere that is not known.
+        """
+        if text_pair is not None and self.served.run_key and self.served.text_pair is None:
+            message = "--text-pair: this model was trained on single texts"
+            raise DataError("single-text-model", f"{message}\n    -> leave --text-pair out")
+        named = {"text": text or self.served.text, "text_pair": text_pair or self.served.text_pair}
+        return replace(self, served=self.served.model_copy(update=named))
 
     @property
     def _prompt(self) -> Prompt | None:
@@ -78,16 +105,21 @@ class ServedModel:
 
         Raises RunFailed for logits that are not numbers.
         """
-        logits = self._logits(examples) if self.answers is None else self.answers.logits(examples)
-        count = len(self.labels)
-        return find(self.served.kind).scores(logits / (self.served.temperature or 1.0), np.arange(count), count)
+        scaled, count = self.logits(examples) / (self.served.temperature or 1.0), len(self.labels)
+        return find(self.served.kind).scores(scaled, np.arange(count), count)
 
-    def _logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+    def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+        """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
+        if self.predictor is not None:
+            answers = self.predictor.predict(self.trainee, self.kept, examples)
+            hint = "check the rows for texts without words, or use another method"
+            require_finite(answers, [example.idx for example in examples], self.predictor.name, hint)
+            return answers.astype(np.float64)
         padding, most = self.padding, self.served.max_length
         assert padding is not None
         assert most is not None
         how: dict[str, Any] = {"prompt": self._prompt, "reading": self._reading}
-        encoded = encode(examples, self.tokenizer, most, rows_per_example=self.rows_per_example, **how)
+        encoded = encode(examples, self.tokenizer, most, rows_per_example=self.served.rows_per_example, **how)
         precision = "bf16" if self.precision == "bf16" else "fp32"
         settings: dict[str, Any] = {"device": self.device, "padding": padding, "kind": self.served.kind}
         sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
@@ -99,7 +131,7 @@ class ServedModel:
         most = self.served.max_length
         if most is None or not examples:
             return 0, 0, 0
-        tokenizer, apart = self.tokenizer.backend_tokenizer, self.rows_per_example == 2
+        tokenizer, apart = self.tokenizer.backend_tokenizer, self.served.rows_per_example == 2
         lengths = row_lengths(examples, tokenizer, self._reading, apart=apart)
         cut = sum(lengths.cut(most))
         if (prompt := self._prompt) is not None:
@@ -115,22 +147,19 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
 
     Raises:
         ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors weights,
-            no head, no fast tokenizer; the device or the model cannot answer in ``precision``.
+            no head, no fast tokenizer; a file that is damaged or of another version; the device or the model cannot
+            answer in ``precision``.
     """
     if directory.is_dir():
         refuse_outside(directory)
         for said in ignored(directory):
             print(f"warning: {said}", file=sys.stderr)
     served = read_served(directory) if directory.is_dir() else None
-    pairs = None if served is None else served.text_pair is not None
     if served is not None and served.answered_by is not None:
         if precision != "fp32":
             message = f"--precision {precision}: {directory} answers in fp32 only"
             raise ModelError("precision-not-possible", f"{message}\n    -> leave --precision out")
-        answers = load_answers(directory, device)
-        model, tokenizer = (trainee.model, trainee.tokenizer) if (trainee := answers.trainee) else (None, None)
-        labels = served.labels or ("value",)
-        return ServedModel(served, labels, pairs, directory, model=model, tokenizer=tokenizer, answers=answers)
+        return _load_answering(directory, served, served.answered_by, device)
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         hint = "write one: regft export --method METHOD --task TASK --size SIZE --seed SEED"
@@ -142,7 +171,9 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         if kind is None:
             message = f"{directory}: no kind of task is a {config.problem_type} with {config.num_labels} outputs"
             raise ModelError("unknown-kind", f"{message}\n    -> give a directory that `regft export` wrote")
-        served = Served(text="text", kind=kind, max_length=_own_length(tokenizer, config))
+        told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
+        limits = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
+        served = Served(text="text", kind=kind, max_length=min(limits, default=512))
     labels = served.labels or tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if alike := {name for name in labels if labels.count(name) > 1}:
         message = f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)"
@@ -153,7 +184,6 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     return ServedModel(
         served,
         labels,
-        pairs,
         directory,
         device,
         precision,
@@ -163,8 +193,46 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     )
 
 
-def _own_length(tokenizer: Any, config: Any) -> int:
-    """Tokens that a model from elsewhere reads, as its tokenizer or its positions say."""
-    told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
-    known = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
-    return min(known, default=512)
+def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, device: str) -> ServedModel:
+    """A regulariser that answers in place of a model; the encoder, if it reads one, is on ``device``."""
+
+    def wrong(why: str) -> ModelError:
+        return ModelError("bad-export", f"{directory}: cannot be loaded: {why}\n    -> export it again")
+
+    name = answered_by.regulariser
+    cls = discover().get(name)
+    if cls is None:
+        raise wrong(f"there is no regulariser '{name}' in this version")
+    try:
+        options = cls.Config.model_validate(answered_by.options)
+        kept = read_tensors(directory / KEPT)
+    except (ValidationError, StoreError) as error:
+        raise wrong(text_of(error)) from error
+    if (entry := answers_for_model([Entry(cls, options)])) is None:
+        raise wrong(f"'{name}' does not answer by itself")
+    setting = Setting(
+        kind=served.kind,
+        num_labels=len(find(served.kind).output_names(served.labels)),
+        seed=0,
+        training=TrainingConfig(),
+        max_length=served.max_length,
+        reading=Reading(served.instruction, served.windows, served.stride),
+    )
+    model = tokenizer = trainee = None
+    if entry.declares.reads == "encoder":
+        from regft_core.training.trainee import Trainee
+
+        model, tokenizer = load_with_tokenizer(directory / ENCODER)
+        model = model.to(device).eval()
+        # No prediction reads the checkpoint that training began with.
+        trainee = Trainee(model, tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
+    return ServedModel(
+        served,
+        served.labels or ("value",),
+        directory,
+        model=model,
+        tokenizer=tokenizer,
+        predictor=cls(options, setting),
+        kept=kept,
+        trainee=trainee,
+    )

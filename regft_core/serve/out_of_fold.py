@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,27 +47,24 @@ class Answers(NamedTuple):
     @property
     def right(self) -> npt.NDArray[np.bool_]:
         """[n] whether each is right."""
-        equal: npt.NDArray[np.bool_] = self.gold == self.predicted
-        return equal
+        return self.gold == self.predicted
 
     def confidences(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
         """[n] largest probability, at a temperature."""
-        largest: npt.NDArray[np.float64] = np.exp(at_temperature(self.scores, temperature)).max(axis=1)
-        return largest
+        return np.exp(at_temperature(self.scores, temperature)).max(axis=1)
 
 
 def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
     """Log-probabilities [n, K] at a temperature, of probabilities [n, K] at 1."""
     logs = np.log(np.maximum(scores, np.finfo(np.float64).tiny)) / temperature
-    normalised: npt.NDArray[np.float64] = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
-    return normalised
+    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
 class OutOfFold:
     """The evaluated runs of one cell.
 
     Attributes:
-        runs: records of the seeds that ran to the end; ``failed``: the other seeds.
+        runs: records of the ``seeds`` that ran to the end; ``failed``: the other seeds.
 
     Raises:
         DataError: the cell was not evaluated, or its files are damaged.
@@ -80,16 +76,11 @@ class OutOfFold:
         self.task = self._work.task(cell.task)
         runs = {run.seed: run for run in self._work.evaluation(cell).runs}
         self.runs: list[RunRecord] = [runs[seed] for seed in seeds if seed in runs and runs[seed].ok]
-        self.failed = [seed for seed in seeds if seed not in runs or not runs[seed].ok]
-        self.answers = cache(self._answers)
+        self.seeds = [run.seed for run in self.runs]
+        self.failed = [seed for seed in seeds if seed not in self.seeds]
         if not self.runs:
             message = f"all seeds of {cell.directory} failed, so nothing is known of its score"
             raise RunFailed("no-model", f"{message}\n    -> `dvc repro` says why they failed")
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds that ran to the end."""
-        return [run.seed for run in self.runs]
 
     @property
     def train_rows(self) -> tuple[int, int]:
@@ -102,7 +93,7 @@ class OutOfFold:
         drawn = self._work.subsample(self._cell.task, str(self._cell.size)).n
         return drawn, drawn
 
-    def _answers(self, name: str) -> dict[int, Predictions]:
+    def answers(self, name: str) -> dict[int, Predictions]:
         """Seed -> its predictions on the set ``name``."""
         return {seed: self._work.predictions(self._cell, seed, name, self.task.kind) for seed in self.seeds}
 
@@ -146,8 +137,9 @@ class OutOfFold:
         order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
         folded = name == "dev" and self.task.folded
         chosen: dict[str, tuple[Any, Any, list[float], int]] = {}
+        answers = self.answers(name)
         for other in order if folded else order[:1]:
-            found = self.answers(name)[other]
+            found = answers[other]
             for idx, gold, predicted, scores in zip(found.ids, found.gold, found.predicted, found.scored, strict=True):
                 chosen.setdefault(idx, (gold, predicted, scores, other))
         group_of = self._work.groups(self._cell.task).get(name, {})

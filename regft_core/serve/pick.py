@@ -27,7 +27,6 @@ from regft_core.serve.answers import (
     Counted,
     Writer,
     check_output,
-    columns_of_requests,
     format_of,
     readable,
     require_columns,
@@ -73,8 +72,6 @@ def pick_file(
     k: int,
     how: FileFormat = UNSAID,
     *,
-    text: str | None = None,
-    text_pair: str | None = None,
     overwrite: bool = False,
 ) -> Picked:
     """Write the ``k`` rows of ``data`` worth labelling next to ``out``: all their columns, prediction and uncertainty.
@@ -85,12 +82,10 @@ def pick_file(
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     check_output(out, data, overwrite)
-    columns, counted = columns_of_requests(model, text, text_pair), Counted()
-    how = format_of(data, how, model, columns)
-    with open_table(data, how) as table:
+    with open_table(data, format_of(data, how, model)) as table:
         names = list(table.names)
-        require_columns(table, columns, (), data)
-        every = [(row, readable(row, columns, counted)) for row in table.rows]
+        require_columns(table, model.columns, (), data)
+        every = [(row, readable(row, model.columns, Counted())) for row in table.rows]
     own = ["prediction", "uncertainty"]
     if taken := [name for name in names if name in own]:
         raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")

@@ -1,4 +1,4 @@
-"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file.
+"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file; or a stream.
 
 ``predictions.csv.partial`` has the lines so far, ``predictions.csv.partial.json`` how many of its bytes count, how many
 rows they are, and what they were made from. A killed prediction goes on there; bytes beyond those are cut off.
@@ -7,13 +7,15 @@ rows they are, and what they were made from. A killed prediction goes on there; 
 from __future__ import annotations
 
 import fcntl
-import io
 import os
+import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -21,23 +23,21 @@ from typing import IO, Any
 from rich.progress import Progress
 
 from regft_core import __version__
-from regft_core.data.file_format import Row
-from regft_core.data.table import open_table
+from regft_core.data.file_format import Row, Table, delimited
+from regft_core.data.table import explained_as, json_lines, open_table
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import explained, fsync, write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import DataError, StoreError
+from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.names import plural
 from regft_core.output import console
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.serve.answers import (
-    Columns,
     Counted,
     Writer,
     answer_columns,
     answers,
     check_output,
-    columns_of_requests,
     format_of,
     readable,
     require_columns,
@@ -55,14 +55,13 @@ class Answering:
     """Rows of one file or stream, answered chunk by chunk and written."""
 
     model: ServedModel
-    columns: Columns
     keep: Sequence[str]
     writer: Writer
     counted: Counted
 
     def answer(self, rows: Sequence[Row]) -> None:
         """Write the answer to each row."""
-        examples = [readable(row, self.columns, self.counted) for row in rows]
+        examples = [readable(row, self.model.columns, self.counted) for row in rows]
         kept = [{name: row.values.get(name) for name in self.keep} for row in rows]
         for values in answers(self.model, examples, self.counted, kept):
             self.writer.row(values)
@@ -83,8 +82,6 @@ def predict_file(
     out: Path,
     how: FileFormat = UNSAID,
     *,
-    text: str | None = None,
-    text_pair: str | None = None,
     keep: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Counted:
@@ -97,7 +94,6 @@ def predict_file(
     Args:
         data: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx.
         how: how it is written; where that is not said, as the training file was, if it cannot be read otherwise.
-        text, text_pair: columns to read; by default those of the training data.
         keep: columns of ``data`` to copy.
         overwrite: replace an existing ``out``.
 
@@ -108,21 +104,20 @@ def predict_file(
     """
     check_output(out, data, overwrite)
     started = time.monotonic()
-    columns = columns_of_requests(model, text, text_pair)
-    how = format_of(data, how, model, columns)
+    how = format_of(data, how, model)
     with open_table(data, how) as table:
-        require_columns(table, columns, keep, data)
+        require_columns(table, model.columns, keep, data)
         names = answer_columns(model, keep, data)
-        with partial_file(out, _key(model, data, how, columns, keep, names)) as (file, before, keep_lines):
+        with partial_file(out, _key(model, data, how, keep, names)) as (file, before, keep_lines):
             counted = Counted(**before)
             writer = Writer(out.suffix.lower(), file, names, header=not before)
             if before:
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
-            answering = Answering(model, columns, keep, writer, counted)
+            answering = Answering(model, keep, writer, counted)
             with Progress(console=console(error=True), transient=True, disable=not sys.stderr.isatty()) as progress:
                 bar = progress.add_task("", total=1.0)
-                while chunk := _chunk(table.rows, columns):
+                while chunk := _chunk(table.rows, model.columns):
                     answering.answer(chunk)
                     keep_lines(asdict(replace(counted, resumed=0)))
                     progress.update(bar, completed=table.done(), description=plural(counted.rows, "row"))
@@ -131,21 +126,19 @@ def predict_file(
     return counted
 
 
-def _chunk(rows: Iterator[Row], columns: Columns) -> list[Row]:
+def _chunk(rows: Iterator[Row], columns: Sequence[str]) -> list[Row]:
     """Return the next rows that are answered together; none at the end."""
     chunk, characters = list[Row](), 0
     for row in islice(rows, CHUNK_ROWS):
         chunk.append(row)
-        texts = map(row.values.get, columns.names)
+        texts = map(row.values.get, columns)
         characters += sum(len(text) for text in texts if isinstance(text, str))
         if characters >= CHUNK_CHARACTERS:
             break
     return chunk
 
 
-def _key(
-    model: ServedModel, data: Path, how: FileFormat, columns: Columns, keep: Sequence[str], names: Sequence[str]
-) -> str:
+def _key(model: ServedModel, data: Path, how: FileFormat, keep: Sequence[str], names: Sequence[str]) -> str:
     """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
     import torch
 
@@ -153,7 +146,7 @@ def _key(
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine: list[Any] = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__]
     machine += [CHUNK_ROWS, CHUNK_CHARACTERS]
-    return sha256_json([states, machine, how.model_dump(), asdict(columns), list(keep), list(names)])
+    return sha256_json([states, machine, how.model_dump(), model.columns, list(keep), list(names)])
 
 
 @contextmanager
@@ -189,7 +182,7 @@ def partial_file(out: Path, key: str) -> Iterator[tuple[IO[str], dict[str, Any],
         before = _earlier(path, state, key)
         binary.truncate(before["bytes"])
         binary.seek(before["bytes"])
-        file = io.TextIOWrapper(binary, "utf-8", newline="", write_through=True)
+        file = TextIOWrapper(binary, "utf-8", newline="", write_through=True)
         try:
             yield file, before["counted"], keep
         except StoreError:
@@ -222,3 +215,85 @@ def _earlier(path: Path, state: Path, key: str) -> dict[str, Any]:
         return before
     print(f"{path}: of another model, file or option; begins anew", file=sys.stderr)
     return nothing
+
+
+# ---------------------------------------------------------------------------- standard input
+
+# A thread reads rows ahead. Whatever it has read while the model was busy is answered together, so that a single line
+# is answered at once and a long file in large batches.
+
+#: What lines may be: an object each, fields below a header, or a text each.
+FORMATS = ("jsonl", "csv", "tsv", "text")
+WHERE = "standard input"
+#: Rows that are answered together, at most.
+STREAM_ROWS = 256
+#: A row, what went wrong behind the last one, or None at the end.
+Waiting = queue.Queue[Row | RegftError | None]
+
+
+def predict_stream(
+    model: ServedModel,
+    source: IO[bytes],
+    out: IO[str],
+    form: str = "jsonl",
+    *,
+    keep: Sequence[str] = (),
+) -> Counted:
+    """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
+
+    Lines are those that ``predict_file`` writes into a .jsonl file. Which rows share a batch depends on time: in fp32
+    a probability moves by about 1e-6 at most (``evaluate/logits.py``).
+
+    Args:
+        source: UTF-8 in the format ``form``, one of ``FORMATS``.
+        keep: columns to copy.
+
+    Raises:
+        DataError: a wrong row, or none at all; the rows before it are answered.
+        RunFailed: the model gives NaN.
+    """
+    started = time.monotonic()
+    with explained_as(WHERE):
+        table = _opened(model, source, form)
+        require_columns(table, model.columns, keep, WHERE)
+    writer = Writer(".jsonl", out, answer_columns(model, keep, WHERE))
+    answering = Answering(model, keep, writer, Counted())
+    waiting: Waiting = queue.Queue(2 * STREAM_ROWS)
+    threading.Thread(target=_read, args=(table.rows, waiting), daemon=True).start()
+    chunk: list[Row] = []
+    while isinstance(item := waiting.get(), Row):
+        chunk.append(item)
+        if len(chunk) == STREAM_ROWS or waiting.empty():
+            answering.answer(chunk)
+            out.flush()
+            chunk = []
+    answering.answer(chunk)
+    if item is not None:
+        raise item
+    answering.end(WHERE)
+    answering.counted.seconds = time.monotonic() - started
+    return answering.counted
+
+
+def _opened(model: ServedModel, source: IO[bytes], form: str) -> Table:
+    """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
+    stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
+    if form != "text":
+        return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}")
+    text, *second = model.columns
+    if second:
+        raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")
+    lines = (line.rstrip("\r\n") for line in stream)
+    rows = (Row(f"line {number}", {text: line}) for number, line in enumerate(lines, start=1))
+    return Table([text], rows)
+
+
+def _read(rows: Iterator[Row], waiting: Waiting) -> None:
+    """Put every row into ``waiting``, then None, or what went wrong."""
+    try:
+        with explained_as(WHERE):
+            for row in rows:
+                waiting.put(row)
+        waiting.put(None)
+    except RegftError as error:
+        waiting.put(error)

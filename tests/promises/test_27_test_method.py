@@ -12,8 +12,7 @@ import pytest
 from regft_core.catalogue import EVALUATIONS, METRICS, OWN, import_file
 from regft_core.contract import tried
 from regft_core.contract.check_method import check_method
-from regft_core.contract.evaluation import check_evaluation
-from regft_core.contract.metric import check_metric
+from regft_core.contract.plug_ins import check_evaluation, check_metric
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from tests.promises.kit import regft

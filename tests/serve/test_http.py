@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 
 from regft_core.errors import RunFailed
-from regft_core.serve.answers import Writer, columns_of_requests, rounded
+from regft_core.serve.answers import Writer, rounded
 from regft_core.serve.http import LOCAL, Batcher, Limits, Refused, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
@@ -48,7 +48,7 @@ def ask(port: int, path: str, body: Any = None, headers: dict[str, str] | None =
 @contextmanager
 def served(model: Any, limits: Limits | None = None) -> Iterator[int]:
     """The port of a server in this process."""
-    app = application(model, columns_of_requests(model, None, None), limits or Limits(), LOCAL)
+    app = application(model, limits or Limits(), LOCAL)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     with socket.create_server(("127.0.0.1", 0)) as opened:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)

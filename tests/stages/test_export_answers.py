@@ -15,7 +15,6 @@ from torch import Tensor
 
 from regft_core.api import Project
 from regft_core.errors import ModelError
-from regft_core.evaluate.export_answers import load_answers
 from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
@@ -83,17 +82,17 @@ def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) 
 def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -> None:
     job = Job(str(root), "tfidf_logistic", "reviews", "16", 1)
     folder = export(job, tmp_path / "exported")
-    for change, said in (
-        ({"answered_by": {"regulariser": "gone"}}, "'gone'"),
-        ({"answered_by": {"regulariser": "hype"}}, "'hype'"),
-        ({"answered_by": {"regulariser": "tfidf_logistic", "options": {"wrods": 2}}}, "wrods"),
-        ({"answered_by": None}, "regft.json"),
+    for change, code, said in (
+        ({"answered_by": {"regulariser": "gone"}}, "bad-export", "'gone'"),
+        ({"answered_by": {"regulariser": "hype"}}, "bad-export", "'hype'"),
+        ({"answered_by": {"regulariser": "tfidf_logistic", "options": {"wrods": 2}}}, "bad-export", "wrods"),
+        ({"answered_by": None}, "not-an-export", "config.json"),
     ):
         other = Path(shutil.copytree(folder, tmp_path / "other", dirs_exist_ok=True))
         described = json.loads((folder / "regft.json").read_text()) | change
         (other / "regft.json").write_text(json.dumps(described))
-        with raises_code(ModelError, "bad-export", said):
-            load_answers(other)
+        with raises_code(ModelError, code, said):
+            load_served(other, "cpu")
     (folder / "kept.safetensors").write_bytes(b"no tensors")
     with raises_code(ModelError, "bad-export", "cannot be read as safetensors"):
         load_served(folder, "cpu")
@@ -111,12 +110,11 @@ def test_nothing_is_left_behind_when_it_would_answer_differently(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from regft_core.errors import ExportMismatch
-    from regft_core.evaluate import export_answers as answers
 
     def other(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: t if name != "bias" else t + 1 for name, t in tensors.items()}, path)
 
-    monkeypatch.setattr(answers, "write_tensors", other)
+    monkeypatch.setattr("regft_core.serve.export.write_tensors", other)
     job = Job(str(root), "tfidf_logistic", "scores", "16", 1)
     with pytest.raises(ExportMismatch):
         export(job, tmp_path / "exported")

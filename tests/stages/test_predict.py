@@ -81,20 +81,20 @@ def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
     with raises_code(DataError, "column-missing", "'Review '", "no column 'review' (--text)") as error:
         predict_file(model, data, tmp_path / "out.csv")
     assert "line 1 names the columns: 'Review ', 'date'; name the right one: --text COLUMN" in str(error.value)
-    predict_file(model, data, tmp_path / "out.csv", text="Review ")
+    predict_file(model.reading("Review ", None), data, tmp_path / "out.csv")
     with raises_code(DataError, "column-missing", "'date'", "no column 'dat' (--keep)"):
-        predict_file(model, data, tmp_path / "new.out.csv", text="Review ", keep=["dat"])
+        predict_file(model.reading("Review ", None), data, tmp_path / "new.out.csv", keep=["dat"])
     with raises_code(DataError, "single-text-model"):
-        predict_file(model, data, tmp_path / "new.out.csv", text="Review ", text_pair="date")
+        predict_file(model.reading("Review ", "date"), data, tmp_path / "new.out.csv")
 
 
 def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
     pairs = load_served(exported["pooled", "pairs"], "cpu")
-    assert pairs.rows_per_example == 2
+    assert pairs.served.rows_per_example == 2
     data = write_csv(tmp_path / "new.csv", [("one", "second"), ("good film", "bad film")])
     with raises_code(DataError, "column-missing", "no column 'other' (--text-pair)"):
         predict_file(pairs, data, tmp_path / "out.csv")
-    assert predict_file(pairs, data, tmp_path / "out.csv", text_pair="second").rows == 1
+    assert predict_file(pairs.reading(None, "second"), data, tmp_path / "out.csv").rows == 1
 
 
 def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
     own = Path(shutil.copytree(exported["vanilla", "reviews"], tmp_path / "own"))
     (own / "regft.json").unlink()
     served = load_served(own, "cpu")
-    assert (served.labels, served.served.max_length, served.pairs) == (("bad", "good"), 32, None)
+    assert (served.labels, served.served.max_length) == (("bad", "good"), 32)
     data = write_csv(tmp_path / "new.csv", [("text",), ("good film",)])
     predict_file(served, data, tmp_path / "out.csv")
     named = json.loads((own / "config.json").read_text())

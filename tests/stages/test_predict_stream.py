@@ -13,8 +13,7 @@ import pytest
 
 from regft_core.errors import DataError
 from regft_core.serve.model import ServedModel, load_served
-from regft_core.serve.predict import predict_file
-from regft_core.serve.standard_input import predict_stream
+from regft_core.serve.predict import predict_file, predict_stream
 from tests import warm
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, read_jsonl, review, write_csv

@@ -42,10 +42,6 @@ from regft_core.schema import StrictModel, named_in
 from regft_core.schema.params import Params
 
 
-class NoOptions(StrictModel):
-    """An evaluation without options."""
-
-
 class Evaluation(StrictModel):
     """One evaluation, as its file declares it."""
 
@@ -56,7 +52,7 @@ class Evaluation(StrictModel):
     scores: bool = Field(False, alias="SCORES")
     tasks: str | None = Field(None, alias="TASKS")
     method: str | None = Field(None, alias="METHOD")
-    Config: type[StrictModel] = NoOptions
+    Config: type[StrictModel] = StrictModel  # no options
     run: Callable[..., Any]
 
     @model_validator(mode="after")
@@ -114,11 +110,10 @@ def _read(name: str, module: ModuleType) -> Evaluation:
 
 def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
     """Name -> the evaluation and its options, in the order of ``params.yaml``."""
-    found = {}
-    for name, options in params.evaluations.items():
-        evaluation = find(name)
-        found[name] = (evaluation, evaluation.Config.model_validate(options))
-    return found
+    return {
+        name: (evaluation := find(name), evaluation.Config.model_validate(options))
+        for name, options in params.evaluations.items()
+    }
 
 
 def tasks_read(params: Params) -> list[str]:

@@ -88,15 +88,14 @@ def features(run: EvaluatedRun, model: Any, examples: Sequence[Example]) -> Tens
     from regft_core.evaluate.hidden import layer_states, pooled
 
     encoded: Encoded = run.trained.encode(examples)
-    layers: list[list[Any]] = []
+    order: list[Tensor] = []
+    vectors: list[Tensor] = []
     for batch in run.trained.batches(encoded):
-        for states in layer_states(model, batch):
-            if states.layer == len(layers):
-                layers.append([None] * len(encoded))
-            vectors = pooled(model, states, run.options.pooling, batch.rows_per_example)
-            for index, vector in zip(batch.indices.tolist(), vectors, strict=True):
-                layers[states.layer][index] = vector
-    return torch.stack([torch.stack(own) for own in layers]).clone()  # no longer a tensor of inference mode
+        order.append(batch.indices)
+        layers = layer_states(model, batch)
+        how = run.options.pooling, batch.rows_per_example
+        vectors.append(torch.stack([pooled(model, states, *how) for states in layers]))
+    return torch.cat(vectors, dim=1)[:, torch.cat(order).argsort()]
 
 
 def judged(

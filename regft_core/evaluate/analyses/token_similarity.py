@@ -42,13 +42,9 @@ def by_layer(run: EvaluatedRun, model: Any, encoded: Encoded) -> list[float]:
     """Mean over texts, per layer."""
     from regft_core.evaluate.hidden import layer_states
 
-    found: list[list[Any]] = []
-    for batch in run.trained.batches(encoded):
-        for states in layer_states(model, batch):
-            if states.layer == len(found):
-                found.append([])
-            found[states.layer].append(similarity(states.values, states.mask).cpu().numpy())
-    return [float(np.nanmean(np.concatenate(values))) for values in found]
+    batches = (layer_states(model, batch) for batch in run.trained.batches(encoded))
+    of_batches = [[similarity(states.values, states.mask).cpu().numpy() for states in layers] for layers in batches]
+    return [float(np.nanmean(np.concatenate(values))) for values in zip(*of_batches, strict=True)]
 
 
 def similarity(states: Tensor, mask: Tensor) -> Tensor:

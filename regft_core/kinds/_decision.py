@@ -40,8 +40,7 @@ class Decision:
             logits = np.log(values) if one_label else np.log(values) - np.log1p(-np.minimum(values, 1.0))
         shifted = self.logits(logits[None])[0]
         decided = shifted if one_label else shifted > 0
-        found: list[float] = decided.astype(np.float64).tolist()
-        return found
+        return decided.astype(np.float64).tolist()
 
     def at(self, temperature: float) -> Decision:
         """The same decisions of logits that were divided by ``temperature``."""

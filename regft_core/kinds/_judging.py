@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from regft_core.kinds._base import Collapse
+from regft_core.kinds._base import Array, Collapse
 from regft_core.lazy import np
 from regft_core.metrics._sums import is_constant
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+from regft_core.metrics.r2 import score
 
 #: One-sided probability under which a result is called below chance.
 BELOW_CHANCE_P = 1e-3
@@ -86,8 +81,6 @@ def collapsed_values(gold: Array, predicted: Array) -> Collapse | None:
     ``constant``: no linear signal, for they are equal up to float32 rounding or |Pearson| < ``CORRELATION_THRESHOLD``.
     ``majority``: the squared error is not below that of the mean of ``gold``: R^2 is not above 0.
     """
-    from regft_core.metrics.r2 import score
-
     if is_constant(predicted):
         return "constant"
     if gold.size < 3 or is_constant(gold):  # no variance to explain

@@ -1,4 +1,4 @@
-"""Torch and numpy, imported at first use.
+"""Torch, numpy and parts of scipy, imported at first use.
 
 Method files hold the configuration of their method beside its code, metric files say what kind of
 task they fit beside their formula, and the validator reads every configuration in under a second;
@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
     import torch as torch
+    from scipy import optimize, special, stats
+
+    Array = npt.NDArray[Any]
 else:
+    Array = Any
 
     class _LazyModule(ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -25,5 +30,6 @@ else:
 
     torch = _LazyModule("torch")
     np = _LazyModule("numpy")
+    optimize, special, stats = map(_LazyModule, ("scipy.optimize", "scipy.special", "scipy.stats"))
 
-__all__ = ["np", "torch"]
+__all__ = ["Array", "np", "optimize", "special", "stats", "torch"]

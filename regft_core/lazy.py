@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import torch as torch
-    from scipy import optimize, special, stats
+    from scipy import optimize, sparse, special, stats
 
     Array = npt.NDArray[Any]
 else:
@@ -28,8 +28,8 @@ else:
             self.__dict__.update(module.__dict__)
             return getattr(module, name)
 
-    torch = _LazyModule("torch")
-    np = _LazyModule("numpy")
-    optimize, special, stats = map(_LazyModule, ("scipy.optimize", "scipy.special", "scipy.stats"))
+    torch, np = _LazyModule("torch"), _LazyModule("numpy")
+    optimize, sparse = _LazyModule("scipy.optimize"), _LazyModule("scipy.sparse")
+    special, stats = _LazyModule("scipy.special"), _LazyModule("scipy.stats")
 
-__all__ = ["Array", "np", "optimize", "special", "stats", "torch"]
+__all__ = ["Array", "np", "optimize", "sparse", "special", "stats", "torch"]

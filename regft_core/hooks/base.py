@@ -289,7 +289,7 @@ class Regulariser:
     ) -> npt.NDArray[np.float32]:
         """Answers ``[n, K]`` of raw examples: logits (log-probabilities will do), or values ``[n, 1]``.
 
-        Only called in evaluation, on the one regulariser of the last phase that implements it.
+        Only called in evaluation, on the one regulariser of the last phase that implements it. It freezes the model.
 
         Args:
             trainee: the plain model with the run's weights; None where ``Declares.reads`` is not the encoder.

@@ -32,6 +32,7 @@ from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, St
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 from regft_core.schema import Name
+from regft_core.training.chunks import CPU_CHUNK
 
 #: Masks that are drawn rather than taken from an earlier phase.
 DRAWN = ("bernoulli", "fixed")
@@ -55,8 +56,6 @@ def draw_mask(like: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
     An entry takes 32 random bits; torch's own Bernoulli takes 64 on a CPU, and four times as long.
     """
-    from regft_core.training.chunks import CPU_CHUNK
-
     below = min(round(share * 2**32), 2**32 - 1) - 2**31
     mask = torch.empty(like.numel(), dtype=torch.bool, device=like.device)
     size = CPU_CHUNK if like.device.type == "cpu" else max(2, mask.numel())

@@ -34,6 +34,7 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser
 from regft_core.hooks.declare import Batch, DropoutWish, Handed, LayerSite, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
 
 CUT = "cutoff.cut"
 SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"
@@ -142,8 +143,6 @@ class Cutoff(Regulariser):
 
     def divergence(self, clean: Tensor, cut: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits."""
-        from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
-
         released = self.options.variant == "released"
         if released and not find(kind).has_labels:
             return torch.zeros((), device=clean.device)

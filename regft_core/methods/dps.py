@@ -40,6 +40,7 @@ from regft_core.errors import RunFailed
 from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
+from regft_core.training.chunks import order_statistics
 
 #: Blocks of at least this many steps penalise what was kept often (mix).
 PENALISED_FROM = 50
@@ -123,8 +124,6 @@ class Dps(Regulariser):
 
     def _chosen(self, name: str, block: int) -> Tensor:
         """Which entries of a matrix are trained in a stage II."""
-        from regft_core.training.chunks import order_statistics
-
         score = self._score(name)
         if self.options.selection == "random":
             generator = self.trainee.generator("dps.selection", block, name)

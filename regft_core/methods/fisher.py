@@ -29,6 +29,7 @@ from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.training.chunks import quantile_cut
 
 
 class FisherConfig(StrictModel):
@@ -80,8 +81,6 @@ class Fisher(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""
-        from regft_core.training.chunks import quantile_cut
-
         drawn = self.options.scores == "random"
         values = self.draws(trainee) if drawn else self.information(trainee, data)
         try:

@@ -25,6 +25,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, ParameterGroup, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.models.masking import TRAINED_HEAD, masked_positions, own_parameters, with_tokens
 from regft_core.rng import derive
 
 
@@ -86,8 +87,6 @@ class MaskedLm(Regulariser):
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import TRAINED_HEAD
-
         self.mask_token = trainee.mask_token(self.name)
         head, pretrained = self._head(trainee)
         if not pretrained:
@@ -101,8 +100,6 @@ class MaskedLm(Regulariser):
         self.head = trainee.attach("masked_lm", head)
 
     def _require_own_weights(self, trainee: Trainee, head: Any) -> None:
-        from regft_core.models.masking import own_parameters
-
         if own_parameters(head, trainee.model):
             return
         raise ModelError(
@@ -118,8 +115,6 @@ class MaskedLm(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
-        from regft_core.models.masking import masked_positions, with_tokens
-
         options, generator = self.options, step.generator("masked_lm.positions")
         positions = masked_positions(
             step.batch, self.setting.keyword_segment, options.mask_rate, options.selection, generator
@@ -146,6 +141,4 @@ class MaskedLm(Regulariser):
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         """The masked-LM head without the embedding that it shares with the encoder."""
-        from regft_core.models.masking import own_parameters
-
         return {f"head/{name}": value for name, value in own_parameters(self.head, trainee.model).items()}

@@ -24,6 +24,7 @@ from pydantic import Field
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Flip, Regulariser, StrictModel
 from regft_core.hooks.declare import Trainee
+from regft_core.models.architectures import architecture_of
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -88,8 +89,6 @@ class ReInit(Regulariser):
 
     def _pooler(self, trainee: Trainee) -> dict[str, nn.Module]:
         """Return the pretrained modules between the encoder and the new head."""
-        from regft_core.models.architectures import architecture_of
-
         config: Any = trainee.model.config
         row = architecture_of(config.model_type)
         paths = list(row.pretrained_head)

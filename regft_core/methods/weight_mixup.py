@@ -38,6 +38,8 @@ from regft_core.hooks.base import Cost, Declares, Description, Handed, Parameter
 from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.schema import Name
+from regft_core.training.optim import load_optimizer_tensors, optimizer_tensors
+from regft_core.training.schedules import constant, cosine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -227,7 +229,6 @@ class WeightMixup(Regulariser):
         return 0.01 if self.options.variant == "paper" else 0.0
 
     def _two_level_step(self) -> TwoLevelStep:
-        from regft_core.training.schedules import constant, cosine
         from regft_core.training.two_level import TwoLevelStep
 
         attention, released = self._attention(), self.options.variant == "released"
@@ -322,16 +323,12 @@ class WeightMixup(Regulariser):
             self._project()
 
     def state(self) -> dict[str, Tensor]:
-        from regft_core.training.optim import optimizer_tensors
-
         if not hasattr(self, "two_level"):
             return {}
         self._log_shares()  # a checkpoint takes what is logged, and waits for the device anyway
         return optimizer_tensors(self.two_level.optimizer, prefix="attention")
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        from regft_core.training.optim import load_optimizer_tensors
-
         if hasattr(self, "two_level"):
             load_optimizer_tensors(self.two_level.optimizer, state, prefix="attention")
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
+from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
-from regft_core.models.load import load_classifier, load_masked_lm_head
-from regft_core.models.masks import prepared
-from regft_core.schema import DropoutConfig
+from regft_core.hooks.declare import Tensor
+from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
-    from regft_core.data.batches import Batch
-    from regft_core.models.source import ModelSource
+    from torch import nn
 
 #: Mark of a result.
 TRAINED_HEAD = "its masked-LM head was trained on the task's training text, the checkpoint has none"
@@ -78,7 +73,7 @@ def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor |
     """A copy of the batch with ``tokens`` (one, or one per position) at ``positions``: rows and columns ``[m]``."""
     ids = batch.input_ids.clone()
     # One token is written by a kernel; a tensor made of it on the host would have to be waited for.
-    ids[positions] = tokens.to(ids.dtype) if isinstance(tokens, Tensor) else ids.new_full((), tokens)
+    ids[positions] = tokens.to(ids.dtype) if isinstance(tokens, torch.Tensor) else ids.new_full((), tokens)
     return dataclasses.replace(batch, input_ids=ids)
 
 
@@ -110,29 +105,3 @@ def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str
     with torch.no_grad():
         for key, parameter in own.items():
             parameter.copy_(state[f"head/{key}"])
-
-
-class SecondEncoder(nn.Module):
-    """A masked language model of its own, from the same checkpoint as the classifier.
-
-    Attributes:
-        encoder: the base model, without a classifier.
-        head: masked-LM head, tied to the encoder's own input embedding.
-        pretrained: whether the checkpoint held the head.
-    """
-
-    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
-        super().__init__()
-        # Pooled, so that the encoder has no pooler of its own, which masked LMs do not read.
-        classifier = load_classifier(
-            source, kind="classification", labels=("0", "1"), dropout=dropout, head_seed=head_seed, pooling="mean"
-        )
-        self.head, self.pretrained = load_masked_lm_head(source, classifier, head_seed=head_seed)
-        self.encoder: Any = classifier.base_model
-        self.token_types = token_types
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Last hidden states ``[B, n, H]``."""
-        inputs = batch.model_inputs(self.token_types)
-        inputs["attention_mask"] = prepared(self.encoder, batch.attention_mask, batch.padded)
-        return self.encoder(**inputs)[0]

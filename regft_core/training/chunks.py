@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
+from regft_core.hooks.declare import Tensor
+from regft_core.lazy import np, torch
 
 #: Entries of a piece. Several operations over one piece read it from the cache, where one after the other over whole
 #: tensors each would wait for memory. A multiple of every vector width, so that no entry changes its last bit.

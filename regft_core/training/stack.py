@@ -90,6 +90,8 @@ class Stack:
             regulariser.edit_weights(trainee)
         for regulariser in self.in_edit_order:
             regulariser.prepare(trainee, {name: handed[name] for name in regulariser.declares.needs})
+        if self.predictor is not None:  # nothing of the model that it answers for is trained
+            trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """``fit`` of all, in ``edit_order``."""

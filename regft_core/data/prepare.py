@@ -129,8 +129,7 @@ def prepare_dataset(
         if groups:
             write_json(directory / "groups.json", groups)
         described = _describe(task_name, task, splits, resolved, folded)
-        whole = isinstance(task.splits.dev, str)
-        write_json(directory / "task.json", described if whole else with_splits(described, task, parts))
+        write_json(directory / "task.json", with_splits(described, task, parts) if dev is None else described)
         if before_commit is not None:
             before_commit(directory)
     return out_dir

@@ -12,6 +12,7 @@ reason seeds were added (Darling and Robbins, PNAS 1967; Lan and DeMets, Biometr
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -116,11 +117,8 @@ def seeds_for(
     """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
     if detectable_with(LIMIT, sample, comparisons, error, point, factor) > difference:
         return None
-    low, high = 1, LIMIT
-    while high - low > 1:
-        middle = (low + high) // 2
-        if detectable_with(middle, sample, comparisons, error, point, factor) <= difference:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def shows(seeds: int) -> bool:
+        return detectable_with(seeds, sample, comparisons, error, point, factor) <= difference
+
+    return 2 + bisect_left(range(2, LIMIT), True, key=shows)

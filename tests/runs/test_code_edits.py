@@ -109,7 +109,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "projections=()", METHODS, {"evaluate"}),
     ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
-    ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
+    ("data/encode.py", "LIMIT_TOKENS = 2", "LIMIT_TOKENS = 3", METHODS, {"evaluate"}),
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),
     # What merges, judges, draws and reads.
     ("training/merges/__init__.py", ".double()", ".float()", MEMBERS, set()),

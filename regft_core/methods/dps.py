@@ -86,7 +86,7 @@ class Dps(Regulariser):
             owns_weights=mixes,
             trains_encoder=True,
             # In stage I, which every run begins with; in stage II two passes use the same weights.
-            random_passes=mixes and options.drop > 0,
+            random_passes=mixes,
             dropout=DropoutWish(hidden=0.0, attention=0.0) if released else DropoutWish(),
             description=Description(variant=options.variant),
         )
@@ -103,7 +103,7 @@ class Dps(Regulariser):
         self.snapshots: dict[str, Tensor] = {}
         sites = trainee.sites
         heads = [name for name in sites.head if name not in sites.mixable and trainee.raw(name).dim() > 1]
-        self.names = (*sites.mixable, *heads) if self.options.drop else ()
+        self.names = (*sites.mixable, *heads)
         if self.options.mode == "mix":
             for name in self.names:
                 trainee.put_view(name, View(self._mixed, name))

@@ -98,11 +98,10 @@ class Fisher(Regulariser):
 
     def draws(self, trainee: Trainee) -> dict[str, Tensor]:
         """Uniform draws instead of the information, by name of the tensor."""
-        found = {}
-        for name, parameter in layer_parameters(trainee).items():
-            generator = trainee.generator("fisher.draws", name)
-            found[name] = torch.rand(parameter.shape, generator=generator, device=parameter.device)
-        return found
+        return {
+            name: torch.rand(p.shape, generator=trainee.generator("fisher.draws", name), device=p.device)
+            for name, p in layer_parameters(trainee).items()
+        }
 
     def information(self, trainee: Trainee, data: FitData) -> dict[str, Tensor]:
         """F of every trained tensor inside the layers; dropout as the variant has it."""

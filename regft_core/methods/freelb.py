@@ -118,7 +118,8 @@ class FreeLb(Regulariser):
         if self.options.direction == "random":
             moves = list(self.perturbation.draws("normal", "freelb.direction", ascent))
         else:
-            moves = [self._gradient(value) for value in self.perturbation.tensors()]
+            values = self.perturbation.tensors()
+            moves = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
         norms = example_norms(moves, rows)
         # No gradient (or one that fp16 overflowed, whose step the scaler skips) gives no direction.
         size = torch.where((norms > 0) & norms.isfinite(), self.options.ascent_size / norms, 0.0)
@@ -127,7 +128,3 @@ class FreeLb(Regulariser):
             shrink = (self.options.radius / example_norms(new, rows).clamp_min(1e-30)).clamp(max=1.0)
             new = [value * shrink for value in new]
         self.perturbation.update(new)
-
-    @staticmethod
-    def _gradient(value: Tensor) -> Tensor:
-        return torch.zeros_like(value) if value.grad is None else value.grad

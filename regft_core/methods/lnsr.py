@@ -108,10 +108,7 @@ class Lnsr(Regulariser):
             moved.append(movement(clean, noised, real_positions(mask, site.stack)))
         self.states.clear()
         self.step = None
-        total = moved[0]
-        for value in moved[1:]:
-            total = total + value
-        mean = total / len(moved)
+        mean = sum(moved[1:], moved[0]) / len(moved)
         self.diagnostics.read(step, movement=mean)
         return self.options.weight * mean
 

@@ -146,7 +146,7 @@ class MaskTuning(Regulariser):
         head, self.pretrained = load_masked_lm_head(trainee.source, trainee.model, head_seed=seed)
         self.head = trainee.attach("mask_tuning", head)
         if not self.pretrained:
-            self._load_head(trainee.model, handed)
+            take_head(self, self.head, trainee.model, handed)
 
     def _add_second_encoder(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import SecondEncoder
@@ -162,7 +162,7 @@ class MaskTuning(Regulariser):
         head = own_parameters(self.head, self.second.encoder)
         if self.options.filler is None:
             if not self.pretrained:
-                self._load_head(self.second.encoder, handed)
+                take_head(self, self.head, self.second.encoder, handed)
             trainee.attach("mask_tuning", self.second)
             return
         phase = handed[self.options.filler]
@@ -181,11 +181,6 @@ class MaskTuning(Regulariser):
                 parameter.copy_(state[f"head/{name}"])
         # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
         self.second.requires_grad_(False).eval()
-
-    def _load_head(self, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
-        """The head that an earlier phase trained, for a checkpoint that has none."""
-        state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
-        take_head(self.name, self.head, model, state, self.trainee.source.name)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head (and of a second encoder) are not decayed, as elsewhere."""

@@ -92,22 +92,18 @@ class MaskedLm(Regulariser):
         if not pretrained:
             self.marks.append(f"{self.name}: {TRAINED_HEAD}")
         if self.options.trains == "head":
-            self._require_own_weights(trainee, head)
+            if not own_parameters(head, trainee.model):
+                raise ModelError(
+                    "masked-lm-untrainable",
+                    f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
+                    f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: "
+                    "head has nothing to train; use a checkpoint that has one, or trains: all",
+                )
             trainee.model.requires_grad_(False)
         # The classifier's head has no part in the loss; frozen, no optimiser can decay it and no noise reaches it.
         for name in trainee.sites.head:
             trainee.raw(name).requires_grad_(False)
         self.head = trainee.attach("masked_lm", head)
-
-    def _require_own_weights(self, trainee: Trainee, head: Any) -> None:
-        if own_parameters(head, trainee.model):
-            return
-        raise ModelError(
-            "masked-lm-untrainable",
-            f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
-            f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: head has "
-            "nothing to train; use a checkpoint that has one, or trains: all",
-        )
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head are not decayed, as elsewhere."""

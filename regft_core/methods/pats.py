@@ -242,10 +242,6 @@ class Pats(Regulariser):
         #: Under fp16: 1 where the step's gradient was finite. None: not asked, it is checked elsewhere.
         self._finite: Tensor | None = None
 
-    @property
-    def _silent(self) -> bool:
-        return self.options.strength == 0 or self.options.probability == 0
-
     def _targets(self) -> list[tuple[str, torch.nn.Parameter]]:
         """(name, trained tensor) of the perturbed tensors that have a gradient in this step."""
         named = ((name, self.trainee.raw(name)) for name in self.trainee.sites.perturbable)
@@ -253,8 +249,6 @@ class Pats(Regulariser):
 
     def observe_gradients(self, step: Step) -> None:
         """Sensitivity from this step's gradient and the weights that produced it (equations 1 and 2)."""
-        if self._silent:
-            return
         with torch.no_grad():
             targets = self._targets()
             for name, parameter in targets:
@@ -280,8 +274,6 @@ class Pats(Regulariser):
 
     def perturb_weights(self, step: Step) -> None:
         """Add the noise to the updated fp32 weights (equation 4 and algorithm 1, line 14)."""
-        if self._silent:
-            return
         generator = step.generator("pats.noise")
         logging = step.index % LOG_EVERY == 0
         largest, squares = [], []

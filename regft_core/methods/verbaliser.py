@@ -172,9 +172,7 @@ class Verbaliser(Regulariser):
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         if not self.model.pretrained_head:
-            phase = self.options.head
-            state = handed[phase].of("masked_lm") if phase is not None else {}
-            take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee.source.name)
+            take_head(self, self.model.masked_lm_head, self.model.base_model, handed)
             self.marks.append(f"{self.name}: {TRAINED_HEAD}")
 
     def fit(self, trainee: Trainee, data: FitData) -> None:

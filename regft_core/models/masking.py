@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
-from regft_core.hooks.declare import Tensor
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Handed, Tensor
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
@@ -83,25 +84,24 @@ def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
 
 
-def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
+def take_head(method: Regulariser, head: nn.Module, model: nn.Module, handed: Mapping[str, Handed]) -> None:
     """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
 
     Args:
-        method: the regulariser that wants it, for messages.
+        method: the regulariser that wants it; its option ``head`` names the phase.
         model: whose parameters the head may share (the tied embedding).
-        state: of that phase; empty where no phase is named.
-        name: of the checkpoint, for messages.
 
     Raises ModelError where no phase trained the head, or it has no weights of its own to train.
     """
-    own = own_parameters(head, model)
+    own, phase, name = own_parameters(head, model), method.options.head, method.trainee.source.name
+    state = {} if phase is None else handed[phase].of("masked_lm")
     if not own:
-        message = f"{method}: the checkpoint '{name}' has no masked-LM head, and its family none that can be trained"
-        raise ModelError("masked-lm-untrainable", f"{message}\n    -> use a checkpoint that has one")
+        text = f"{method.name}: the checkpoint '{name}' has no masked-LM head, and its family none that can be trained"
+        raise ModelError("masked-lm-untrainable", f"{text}\n    -> use a checkpoint that has one")
     if any(f"head/{key}" not in state for key in own):
-        message = f"{method}: the checkpoint '{name}' has no masked-LM head and no phase trained one"
+        text = f"{method.name}: the checkpoint '{name}' has no masked-LM head and no phase trained one"
         hint = "add a phase with masked_lm: {trains: head}, named as head (pipelines/methods/mask_tuning.yaml)"
-        raise ModelError("masked-lm-head-missing", f"{message}\n    -> {hint}")
+        raise ModelError("masked-lm-head-missing", f"{text}\n    -> {hint}")
     with torch.no_grad():
         for key, parameter in own.items():
             parameter.copy_(state[f"head/{key}"])

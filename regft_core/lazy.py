@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch as torch
     from scipy import optimize, sparse, special, stats
+    from torch import Tensor
 
     Array = npt.NDArray[Any]
 else:
-    Array = Any
+    Array = Tensor = Any
 
     class _LazyModule(ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -32,4 +33,4 @@ else:
     optimize, sparse = _LazyModule("scipy.optimize"), _LazyModule("scipy.sparse")
     special, stats = _LazyModule("scipy.special"), _LazyModule("scipy.stats")
 
-__all__ = ["Array", "np", "optimize", "sparse", "special", "stats", "torch"]
+__all__ = ["Array", "Tensor", "np", "optimize", "sparse", "special", "stats", "torch"]

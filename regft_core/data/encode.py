@@ -6,14 +6,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, Reading, framed, prompted
 from regft_core.errors import DataError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor
 
 V = TypeVar("V")
 

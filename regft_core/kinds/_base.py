@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regft_core.lazy import Array, torch
+from regft_core.lazy import Array, Tensor, torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from regft_core.kinds.regression import Scale
 
 #: How predictions are collapsed, see ``Kind.collapsed``.

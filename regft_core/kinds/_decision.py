@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from regft_core.kinds._base import Array
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, np, torch
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
 from regft_core.kinds._judging import collapsed_labels, warn_if_permuted
 from regft_core.kinds._reading import read_index
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, np, torch
 
 
 class Classification(Kind):

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind, WrongLabel
 from regft_core.kinds._reading import as_text, given, listed_labels, read_index
-from regft_core.lazy import np, torch
+from regft_core.lazy import Tensor, np, torch
 from regft_core.metrics.f1_micro import weighted as f1_micro
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: Between the labels of an answer.
 SEPARATOR = ";"

@@ -9,15 +9,11 @@ steps (the probe, TF-IDF) is fitted as for classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from regft_core.kinds._base import Array, Collapse
 from regft_core.kinds._judging import warn_if_reversed
 from regft_core.kinds.classification import Classification
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, np, torch
 
 
 class Ordinal(Classification):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.errors import RunFailed
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
 from regft_core.kinds._judging import collapsed_values, warn_if_reversed
 from regft_core.kinds._reading import bins, read_number
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, np, torch
 
 #: Answers are float32, whose neighbours are 1.2e-7 of a value apart: with a mean this many deviations from zero, the
 #: rounding of an answer is a tenth of a deviation.

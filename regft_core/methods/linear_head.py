@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -49,10 +49,6 @@ from regft_core.training.linear_solution import (
     rows_of,
 )
 from regft_core.training.logistic import solve
-
-if TYPE_CHECKING:
-    from torch import nn
-
 
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
@@ -113,7 +109,7 @@ class LinearHead(Regulariser):
         for parameter in self._linear().parameters():
             parameter.requires_grad_(True)
 
-    def _linear(self) -> nn.Linear:
+    def _linear(self) -> torch.nn.Linear:
         return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
 
     def fit(self, trainee: Trainee, data: FitData) -> None:

@@ -42,8 +42,6 @@ from regft_core.training.optim import load_optimizer_tensors, optimizer_tensors
 from regft_core.training.schedules import constant, cosine
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from regft_core.models.weight_views import WeightMixing
     from regft_core.training.two_level import TwoLevelStep
 
@@ -191,7 +189,7 @@ class WeightMixup(Regulariser):
         for parameter in self._attention().values():
             parameter.requires_grad_(needed)
 
-    def _attention(self) -> dict[str, nn.Parameter]:
+    def _attention(self) -> dict[str, torch.nn.Parameter]:
         return {f"attention/{n}/{key}": p for n, m in self.mixings.items() for key, p in m.named_parameters()}
 
     def _take(self, handed: Handed) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Tensor
 from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import nn
 
 #: Mark of a result.
 TRAINED_HEAD = "its masked-LM head was trained on the task's training text, the checkpoint has none"
@@ -78,13 +74,13 @@ def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor |
     return dataclasses.replace(batch, input_ids=ids)
 
 
-def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]:
+def own_parameters(head: torch.nn.Module, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Parameters of a masked-LM head that the model does not have: all but the tied embedding."""
     shared = {id(parameter) for parameter in model.parameters()}
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
 
 
-def take_head(method: Regulariser, head: nn.Module, model: nn.Module, handed: Mapping[str, Handed]) -> None:
+def take_head(method: Regulariser, head: torch.nn.Module, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
     """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
 
     Args:

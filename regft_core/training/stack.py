@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting, behind
-from regft_core.lazy import torch
+from regft_core.lazy import Array, torch
 from regft_core.models.architectures import architectures
 from regft_core.names import nearest
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from torch import Tensor
 
     from regft_core.data.examples import Example
@@ -262,9 +260,7 @@ class Stack:
         for regulariser in self.in_edit_order:
             regulariser.rebuild(trainee, behind(f"{regulariser.name}.", kept))
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         """Answers of the regulariser that owns the prediction."""
         assert self.predictor is not None
         return self.predictor.predict(trainee, behind(f"{self.predictor.name}.", kept), examples)

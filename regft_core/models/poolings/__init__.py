@@ -10,12 +10,8 @@ the last layer's at the end. There are no parameters. An export knows the shippe
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-from regft_core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, torch
 
 
 def cls(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:

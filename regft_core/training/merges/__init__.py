@@ -12,12 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from regft_core.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, torch
 
 #: Named tensors by what they are: ``weights``, ``state``, ``kept``.
 Outcome = Mapping[str, Mapping[str, "Tensor"]]

@@ -33,10 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
-from regft_core.lazy import stats
+from regft_core.lazy import Array, stats
 from regft_core.rng import derive
 
-Array = npt.NDArray[Any]
 #: (labels [n], predictions [R, n], weights [B, n] that sum to n per row) -> values [B, R]
 WeightedMetric = Callable[[Array, Array, Array], Array]
 

@@ -32,13 +32,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from regft_core.lazy import optimize, special
+from regft_core.lazy import Array, np, optimize, special
 from regft_core.rng import derive
 
-Array = npt.NDArray[np.float64]
 Word = Literal["better", "worse", "no difference shown", "no verdict"]
 #: Marks of the words in tables; ``BELOW_MARK`` stands beside a score.
 SYMBOLS: dict[Word, str] = {"better": "+", "worse": "\N{MINUS SIGN}", "no difference shown": "=", "no verdict": "?"}

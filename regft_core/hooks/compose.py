@@ -256,7 +256,7 @@ def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str |
         if phase.repeat is not None and (of_merge := getattr(MERGES.load(phase.repeat.merge), "VARIANT", None)):
             found.add(of_merge)
         for entry in active(entries(registry, phase.regularisers)):
-            if (value := entry.declares.description.variant) is not None:
+            if value := entry.declares.description.variant or getattr(entry.options, "variant", None):
                 found.add(value)
     if not found:
         return None

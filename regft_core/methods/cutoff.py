@@ -75,9 +75,7 @@ class Cutoff(Regulariser):
             dropout=DropoutWish(either=options.ratio == 0),
             passes=(CUT,),
             reads_positions=True,
-            description=Description(
-                variant=options.variant, cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}
-            ),
+            description=Description(cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

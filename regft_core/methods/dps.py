@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 from regft_core.training.chunks import order_statistics
@@ -88,7 +88,6 @@ class Dps(Regulariser):
             # In stage I, which every run begins with; in stage II two passes use the same weights.
             random_passes=mixes,
             dropout=DropoutWish(hidden=0.0, attention=0.0) if released else DropoutWish(),
-            description=Description(variant=options.variant),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -62,7 +62,6 @@ class Fisher(Regulariser):
         return Declares(
             trains_encoder=True,
             description=Description(
-                variant=options.variant,
                 fit_cost=Cost(1, 1) if options.scores == "information" else Cost(0, 0),
                 refused={"fp16": "gradients are squared without loss scaling and underflow"},
             ),

@@ -66,7 +66,6 @@ class R3f(Regulariser):
             dropout=DropoutWish(either=options.scale == 0),
             passes=(NOISED,),
             description=Description(
-                variant=options.variant,
                 cost=Cost(2, 2),
                 degraded={
                     "regression": "r3f on regression: the squared difference is regft's substitute; the paper compares "

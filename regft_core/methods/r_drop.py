@@ -74,7 +74,7 @@ class RDrop(Regulariser):
             active=options.alpha != 0 or options.cross_entropy != "first",
             dropout=DropoutWish(either=True),
             passes=("r_drop.second",),
-            description=Description(variant=options.variant, cost=Cost(2, 2)),
+            description=Description(cost=Cost(2, 2)),
         )
 
     @classmethod

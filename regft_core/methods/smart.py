@@ -119,7 +119,6 @@ class Smart(Regulariser):
             active=options.weight > 0 or options.mu > 0,
             passes=(*added, *past),
             description=Description(
-                variant=options.variant,
                 cost=Cost(passes + len(past), passes),
                 smallest_effect=effect or None,
                 refused={

@@ -132,7 +132,6 @@ class Tdt(Regulariser):
             passes=program,
             description=Description(
                 refused={"windows": "it ranks and masks the tokens of a row, and windows share some"},
-                variant=options.variant,
                 cost=Cost(len(program), len(program)),
                 degraded={
                     "regression": "tdt on regression: squared errors and differences are regft's substitute; the paper "

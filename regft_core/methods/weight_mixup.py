@@ -122,7 +122,6 @@ class WeightMixup(Regulariser):
             # The released variant reads gradients of frozen tensors, which the graph would not hand over.
             recordable=paper and options.attention not in ("bilevel", "joint"),
             description=Description(
-                variant=options.variant,
                 cost=search_cost(options) if bilevel else Cost(),
                 refused=dict.fromkeys(("bf16", "fp16", "tf32"), why) if bilevel else {},
             ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
-from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, Reading, framed, prompted
@@ -194,28 +194,24 @@ def _tokenise(
 # ----------------------------------------------------------------------------- what a process keeps
 
 
-class Memory(Generic[V]):
+class Memory(dict[Hashable, V]):
     """Values by key. When they exceed ``limit``, as ``size`` measures them, all of them go."""
 
     def __init__(self, limit: int, size: Callable[[V], int]) -> None:
-        self._limit, self._size = limit, size
-        self.clear()
-
-    def get(self, key: Hashable) -> V | None:
-        """Return the value of a key, or None."""
-        return self._values.get(key)
+        super().__init__()
+        self._limit, self._size, self._total = limit, size, 0
 
     def put(self, key: Hashable, value: V) -> None:
         """Keep a value."""
         size = self._size(value)
         if self._total + size > self._limit:
             self.clear()
-        self._values[key] = value
+        self[key] = value
         self._total += size
 
     def clear(self) -> None:
         """Forget everything."""
-        self._values: dict[Hashable, V] = {}
+        super().clear()
         self._total = 0
 
 

@@ -129,11 +129,10 @@ class Smart(Regulariser):
 
     @classmethod
     def check_options(cls, options: SmartConfig, phase: Phase) -> list[str]:
-        written = options.model_fields_set
         problems = []
         if options.variant == "released" and options.mu > 0:
             problems.append("proximal is not in the released code; use variant: paper, or remove it")
-        if options.variant == "released" and "radius" in written:
+        if options.variant == "released" and "radius" in options.model_fields_set:
             problems.append("radius is not used by the released code, which scales to 1; remove it")
         return problems
 

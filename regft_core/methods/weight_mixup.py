@@ -29,7 +29,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from regft_core.training.two_level import TwoLevelStep
 
 
+Form = Literal["factored", "convex", "full_rank"]
+FORMS: tuple[Form, ...] = get_args(Form)
 #: Where the attention comes from when it is not taken from an earlier phase.
 SOURCES = ("bilevel", "joint", "random")
 
@@ -59,7 +61,7 @@ class WeightMixupConfig(StrictModel):
         description="bilevel: learned on the validation share; joint: trained with the weights; random: drawn and "
         "frozen; or the name of the phase that learned it: taken from there and frozen",
     )
-    form: Literal["factored", "convex", "full_rank"] = "factored"
+    form: Form = "factored"
     rank: int = Field(1, ge=1, le=64)
     initial_std: float = Field(0.005, ge=0, description="sd of the initial attention around 1, clipped to [0, 1]")
     attention_learning_rate: float = Field(2e-3, gt=0)
@@ -193,8 +195,6 @@ class WeightMixup(Regulariser):
 
     def _take(self, handed: Handed) -> None:
         """The attention that an earlier phase learned; ModelError when it was of another form."""
-        from regft_core.models.weight_views import FORMS
-
         state = handed.of(self.name)
         attention = self._attention()
         form = FORMS[int(state["form"].item())] if "form" in state else "none at all"
@@ -216,8 +216,6 @@ class WeightMixup(Regulariser):
         return training.epochs * (rows // (training.batch_size * training.accumulation) + 1)
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
-        from regft_core.models.weight_views import FORMS
-
         return {**self._attention(), "form": torch.tensor(float(FORMS.index(self.options.form)))}
 
     def _decay(self) -> float:

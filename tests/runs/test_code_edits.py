@@ -105,7 +105,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24", {"pats"}, set()),
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
-    ("models/masking.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
+    ("models/masking.py", "", "\nUSED = 1\n", {"posttrained"}, set()),
     ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "projections=()", METHODS, {"evaluate"}),
     ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),

@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
@@ -18,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from regft_core.errors import DataError
 from regft_core.fit.fitting import Wanted, fit_method
 from regft_core.fit.own_rows import Asked
+from regft_core.lazy import Array, np
 from regft_core.serve.loaded import LoadedModel, Text
 
 #: Texts, pairs of texts, or a data frame with one or two columns of them.
-Texts: TypeAlias = "Sequence[Text] | pd.Series | pd.DataFrame | npt.NDArray[Any]"
+Texts: TypeAlias = "Sequence[Text] | pd.Series | pd.DataFrame | Array"
 
 
 class Classifier(ClassifierMixin, BaseEstimator):
@@ -40,13 +39,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
     method: str
     model: str | None
     seed: int
-    classes_: npt.NDArray[Any]
+    classes_: Array
     model_: LoadedModel
 
     def __init__(self, method: str = "linear_probe", model: str | None = None, seed: int = 0) -> None:
         self.method, self.model, self.seed = method, model, seed
 
-    def fit(self, X: Texts, y: Sequence[Any] | npt.NDArray[Any] | pd.Series) -> Classifier:
+    def fit(self, X: Texts, y: Sequence[Any] | Array | pd.Series) -> Classifier:
         """Train on n texts or pairs ``X`` and their labels ``y`` [n]; return itself.
 
         Raises:
@@ -78,12 +77,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.array([self._labels[name] for name in order])
         return self
 
-    def predict(self, X: Texts) -> npt.NDArray[Any]:
+    def predict(self, X: Texts) -> Array:
         """Return [n] labels. Raises DataError for a row without a text."""
         check_is_fitted(self)
         return np.array([self._labels[name] for name in self.model_.predict(_rows(X)).tolist()])
 
-    def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Texts) -> Array:
         """Return [n, K] probabilities in the order of ``classes_``. Raises DataError for a row without a text."""
         check_is_fitted(self)
         return self.model_.predict_proba(_rows(X))[:, self._places]

@@ -1,4 +1,4 @@
-"""Torch and numpy, imported at first use.
+"""Torch, numpy and parts of scipy, imported at first use.
 
 Method files hold the configuration of their method beside its code, metric files say what kind of
 task they fit beside their formula, and the validator reads every configuration in under a second;
@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
     import torch as torch
+    from scipy import optimize, sparse, special, stats
+    from torch import Tensor
+
+    Array = npt.NDArray[Any]
 else:
+    Array = Tensor = Any
 
     class _LazyModule(ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -23,7 +29,8 @@ else:
             self.__dict__.update(module.__dict__)
             return getattr(module, name)
 
-    torch = _LazyModule("torch")
-    np = _LazyModule("numpy")
+    torch, np = _LazyModule("torch"), _LazyModule("numpy")
+    optimize, sparse = _LazyModule("scipy.optimize"), _LazyModule("scipy.sparse")
+    special, stats = _LazyModule("scipy.special"), _LazyModule("scipy.stats")
 
-__all__ = ["np", "torch"]
+__all__ = ["Array", "Tensor", "np", "optimize", "sparse", "special", "stats", "torch"]

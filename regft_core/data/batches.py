@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-import torch
-
 from regft_core.data.encode import Column, Encoded, Rows
 from regft_core.kinds import find
+from regft_core.lazy import torch
 
 
 @dataclass(frozen=True)

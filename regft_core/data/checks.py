@@ -15,21 +15,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.data.examples import Example, excerpt, means_none, text_key
 from regft_core.data.read_split import Split
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.kinds._reading import to_number
-from regft_core.lazy import np
+from regft_core.lazy import Array, np
 from regft_core.names import listing, plural
 from regft_core.rng import derive
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
 
 #: Texts, or pairs of texts, that one warning shows.
 SHOWN = 3
@@ -263,8 +258,7 @@ def _shingles(text: str) -> Array:
     """Hashes of the shingles of a text."""
     powers = np.array([pow(0x9E3779B97F4A7C15, k + 1, 2**64) for k in range(SHINGLE)], dtype=np.uint64)
     codes = np.frombuffer(text[:READ].ljust(SHINGLE).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
-    hashes: Array = np.lib.stride_tricks.sliding_window_view(codes, SHINGLE) @ powers
-    return hashes
+    return np.lib.stride_tricks.sliding_window_view(codes, SHINGLE) @ powers
 
 
 def _signatures(texts: Sequence[str]) -> Array:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, Reading, framed, prompted
 from regft_core.errors import DataError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor
 
 V = TypeVar("V")
 
-#: Part of the key of tokens; raise it when their content changes.
-FORMAT = 1
 Rows = list[list[int]]
 Column = Literal["input_ids", "token_type_ids", "segment"]
 #: Token ids of one tokenizer; about 150 MB.
@@ -122,7 +116,8 @@ def encode(
     def tokens_of(texts: Sequence[Example]) -> Tokens:
         if memory is None:
             return _tokenise(texts, tokenizer, max_length, prompt, reading)
-        key = _key(texts, max_length, _takes_types(tokenizer), prompt, reading)
+        contents = tuple((example.text, example.text_pair) for example in texts)
+        key = (contents, max_length, _takes_types(tokenizer), prompt, reading)
         if (tokens := memory.get(key)) is None:
             tokens = _tokenise(texts, tokenizer, max_length, prompt, reading)
             memory.put(key, tokens)
@@ -162,19 +157,6 @@ def _second_text(example: Example) -> Example:
     return replace(example, text=example.text_pair, text_pair=None)
 
 
-def _key(
-    examples: Sequence[Example], max_length: int, takes_types: bool, prompt: Prompt | None, reading: Reading | None
-) -> str:
-    """Hash of the texts and of the settings that determine their tokens, beside tokenizer and code."""
-    template = [] if prompt is None else [prompt.template, prompt.room(max_length)]
-    frame = [] if reading is None else [asdict(reading)]
-    digest = hashlib.sha256(json.dumps([FORMAT, max_length, takes_types, *template, *frame]).encode())
-    for example in examples:
-        # JSON delimits the texts, so that no two different lists hash the same bytes.
-        digest.update(json.dumps([example.text, example.text_pair]).encode())
-    return digest.hexdigest()
-
-
 def _takes_types(tokenizer: Any) -> bool:
     return "token_type_ids" in tokenizer.model_input_names
 
@@ -212,28 +194,24 @@ def _tokenise(
 # ----------------------------------------------------------------------------- what a process keeps
 
 
-class Memory(Generic[V]):
+class Memory(dict[Hashable, V]):
     """Values by key. When they exceed ``limit``, as ``size`` measures them, all of them go."""
 
     def __init__(self, limit: int, size: Callable[[V], int]) -> None:
-        self._limit, self._size = limit, size
-        self.clear()
+        super().__init__()
+        self._limit, self._size, self._total = limit, size, 0
 
-    def get(self, key: str) -> V | None:
-        """Return the value of a key, or None."""
-        return self._values.get(key)
-
-    def put(self, key: str, value: V) -> None:
+    def put(self, key: Hashable, value: V) -> None:
         """Keep a value."""
         size = self._size(value)
         if self._total + size > self._limit:
             self.clear()
-        self._values[key] = value
+        self[key] = value
         self._total += size
 
     def clear(self) -> None:
         """Forget everything."""
-        self._values: dict[str, V] = {}
+        super().clear()
         self._total = 0
 
 

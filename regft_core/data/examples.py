@@ -41,8 +41,7 @@ class Example:
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys, without the line break."""
-        row = {"idx": self.idx, "text": self.text, "text_pair": self.text_pair, "label": self.label}
-        return json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+        return json.dumps(vars(self), ensure_ascii=False, sort_keys=True, allow_nan=False)
 
 
 _EXAMPLE = TypeAdapter(Example)

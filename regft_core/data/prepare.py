@@ -36,7 +36,9 @@ class EvaluationSet:
 def declaration_of(task: TaskConfig) -> Declaration:
     """Return the declaration of a task's own rows, from its YAML."""
     declared = ("kind", "columns", "labels", "label_values", "drop_labels", "drop_empty", "range")
-    return Declaration(**{name: getattr(task, name) for name in declared}, decimal=_decimal_of(task.source))
+    return Declaration(
+        **{name: getattr(task, name) for name in declared}, decimal=getattr(task.source, "decimal", None)
+    )
 
 
 def own_sets(task_name: str, task: TaskConfig) -> dict[str, EvaluationSet]:
@@ -48,10 +50,6 @@ def own_sets(task_name: str, task: TaskConfig) -> dict[str, EvaluationSet]:
         columns = task.columns.model_copy(update={"id": None, "group": None})
         named["unlabelled"] = task.splits.unlabelled, replace(declared, columns=columns, labelled=False)
     return {key: EvaluationSet(task.source, split, of, task=task_name) for key, (split, of) in named.items()}
-
-
-def _decimal_of(source: Source) -> str | None:
-    return source.decimal if isinstance(source, FilesSource) else None
 
 
 def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> EvaluationSet:
@@ -70,7 +68,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
         columns=config.columns or task.columns.model_copy(update={"group": None}),
         drop_labels=config.drop_labels or (task.drop_labels if config.labels is None else ()),
         drop_empty=config.drop_empty or task.drop_empty,
-        decimal=_decimal_of(config.source),
+        decimal=getattr(config.source, "decimal", None),
     )
     if config.labels is not None or config.label_values is not None:
         declaration = replace(declaration, labels=config.labels or task.labels, label_values=config.label_values)
@@ -129,8 +127,7 @@ def prepare_dataset(
         if groups:
             write_json(directory / "groups.json", groups)
         described = _describe(task_name, task, splits, resolved, folded)
-        whole = isinstance(task.splits.dev, str)
-        write_json(directory / "task.json", described if whole else with_splits(described, task, parts))
+        write_json(directory / "task.json", with_splits(described, task, parts) if dev is None else described)
         if before_commit is not None:
             before_commit(directory)
     return out_dir

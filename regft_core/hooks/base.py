@@ -57,14 +57,13 @@ from regft_core.hooks.declare import (
     Trainee,
 )
 from regft_core.hooks.description import Cost, Description, Flip, Variant
+from regft_core.lazy import Array
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import torch
 
     from regft_core.kinds._decision import Decision
@@ -283,12 +282,10 @@ class Regulariser:
     def rebuild(self, trainee: Trainee, kept: Mapping[str, Tensor]) -> None:
         """Put what was kept into a plain model, for evaluation (prefixes, prompts)."""
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
-        """Answers ``[n, K]`` of raw examples: logits (log-probabilities will do), or values ``[n, 1]``.
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
+        """Answers ``[n, K]``, fp32, of raw examples: logits (log-probabilities will do), or values ``[n, 1]``.
 
-        Only called in evaluation, on the one regulariser of the last phase that implements it.
+        Only called in evaluation, on the one regulariser of the last phase that implements it. It freezes the model.
 
         Args:
             trainee: the plain model with the run's weights; None where ``Declares.reads`` is not the encoder.

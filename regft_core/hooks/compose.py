@@ -246,6 +246,6 @@ def variants(method: Method, registry: Registry) -> str | None:
     merges = [MERGES.load(phase.repeat.merge) for phase in method.phases if phase.repeat is not None]
     acting = [entry for phase in method.phases for entry in active(entries(registry, phase.regularisers))]
     found = {getattr(merge, "VARIANT", None) for merge in merges}
-    found |= {entry.declares.description.variant for entry in acting}
+    found |= {e.declares.description.variant or getattr(e.options, "variant", None) for e in acting}
     found.discard(None)
     return "mixed" if len(found) > 1 else next(iter(found), None)

@@ -31,7 +31,7 @@ class Description:
     """Description of a method: shown, checked or measured. It changes no score, and editing it triggers no retraining.
 
     Attributes:
-        variant: which side is followed where paper and released code disagree.
+        variant: which side is followed where paper and released code disagree; None: as the option ``variant`` says.
         cost: passes per optimiser step.
         fit_cost: passes over the encoder per training row in ``fit``; a solver or a count needs none.
         degraded: kind of task -> mark that results on it carry (a substitute for a loss the paper does not define).

@@ -104,7 +104,7 @@ _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "rebuild": (("keep",),),
     "needs": (("prepare",),),
     "owns_weights": (("prepare",), ("export",)),
-    "freezes_encoder": (("prepare",),),
+    "freezes_encoder": (("prepare", "predict"),),
     "fits_decision": (("decision",),),
     "edits": (("edit_weights", "prepare", "fit"),),
 }

@@ -7,17 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regft_core.lazy import torch
+from regft_core.lazy import Array, Tensor, torch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-    from torch import Tensor
-
     from regft_core.kinds.regression import Scale
-
-    Array = npt.NDArray[Any]
-else:
-    Array = Any
 
 #: How predictions are collapsed, see ``Kind.collapsed``.
 Collapse = Literal["constant", "majority"]

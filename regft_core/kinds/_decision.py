@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from regft_core.kinds._base import Array
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, np, torch
 
 
 @dataclass(frozen=True)
@@ -40,8 +36,7 @@ class Decision:
             logits = np.log(values) if one_label else np.log(values) - np.log1p(-np.minimum(values, 1.0))
         shifted = self.logits(logits[None])[0]
         decided = shifted if one_label else shifted > 0
-        found: list[float] = decided.astype(np.float64).tolist()
-        return found
+        return decided.astype(np.float64).tolist()
 
     def at(self, temperature: float) -> Decision:
         """The same decisions of logits that were divided by ``temperature``."""

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from regft_core.kinds._base import Collapse
-from regft_core.lazy import np
+from regft_core.lazy import Array, np, optimize, special  # stats takes a second, in every process that evaluates
 from regft_core.metrics._sums import is_constant
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+from regft_core.metrics.r2 import score
 
 #: One-sided probability under which a result is called below chance.
 BELOW_CHANCE_P = 1e-3
@@ -32,20 +27,18 @@ def warn_if_permuted(gold: Array, predicted: Array, names: Sequence[str]) -> str
     chance while one renaming of the labels agrees well (kappa >= 0.3, p < 1e-6); names the best renaming.
     A warning and not an error, since a set built against a shortcut can really push a model below chance.
     """
-    from scipy.optimize import linear_sum_assignment
-    from scipy.special import bdtr, bdtrc  # scipy.stats takes a second to import, in every process that evaluates
-
     k, n = len(names), gold.size
     counts = np.zeros((k, k))  # [prediction, gold]
     np.add.at(counts, (predicted, gold), 1)
     gold_rate, rate = counts.sum(axis=0) / n, counts.sum(axis=1) / n
     right, chance = float(np.trace(counts)), float(rate @ gold_rate)
-    below = float(bdtr(right, n, chance)) < BELOW_CHANCE_P
-    rows, renamed = linear_sum_assignment(counts, maximize=True)
+    below = float(special.bdtr(right, n, chance)) < BELOW_CHANCE_P
+    rows, renamed = optimize.linear_sum_assignment(counts, maximize=True)
     best, best_chance = float(counts[rows, renamed].sum()), float(rate @ gold_rate[renamed])
     kappa = (best / n - best_chance) / (1 - best_chance) if best_chance < 1 else 0.0
-    fits = best > right and kappa >= PERMUTATION_KAPPA and float(bdtrc(best - 1, n, best_chance)) < PERMUTATION_P
-    not_above = float(bdtrc(right - 1, n, chance)) > 0.05
+    by_chance = float(special.bdtrc(best - 1, n, best_chance))
+    fits = best > right and kappa >= PERMUTATION_KAPPA and by_chance < PERMUTATION_P
+    not_above = float(special.bdtrc(right - 1, n, chance)) > 0.05
     if not (below or (fits and not_above)):
         return None
     changes = [f"'{names[i]}' -> '{names[j]}'" for i, j in zip(rows, renamed) if i != j and rate[i] > 0]
@@ -86,8 +79,6 @@ def collapsed_values(gold: Array, predicted: Array) -> Collapse | None:
     ``constant``: no linear signal, for they are equal up to float32 rounding or |Pearson| < ``CORRELATION_THRESHOLD``.
     ``majority``: the squared error is not below that of the mean of ``gold``: R^2 is not above 0.
     """
-    from regft_core.metrics.r2 import score
-
     if is_constant(predicted):
         return "constant"
     if gold.size < 3 or is_constant(gold):  # no variance to explain

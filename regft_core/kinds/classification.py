@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.kinds._judging import collapsed_labels, warn_if_permuted
+from regft_core.kinds._reading import read_index
+from regft_core.lazy import Tensor, np, torch
 
 
 class Classification(Kind):
@@ -29,8 +28,6 @@ class Classification(Kind):
         return None
 
     def read_label(self, value: Any, declared: Declared) -> int:
-        from regft_core.kinds._reading import read_index
-
         return read_index(value, declared)
 
     def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
@@ -50,16 +47,14 @@ class Classification(Kind):
         return tuple(len(labels) / (len(counts) * counts[k]) if counts[k] else 1.0 for k in range(outputs))
 
     def indicators(self, labels: Array, outputs: int) -> Array:
-        found: Array = labels[:, None] == np.arange(outputs)
-        return found
+        return labels[:, None] == np.arange(outputs)
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         return logits.log_softmax(-1)
 
     def predictions(self, logits: Array, to_set: Array) -> Array:
         """The largest own label, then mapped: merging never lets two weak labels outvote a strong one."""
-        found: Array = to_set[logits.argmax(axis=1)]
-        return found
+        return to_set[logits.argmax(axis=1)]
 
     def scores(self, logits: Array, to_set: Array, width: int) -> Array:
         """Softmax probabilities, summed over merged labels, 0 for labels that no own label counts as.
@@ -70,21 +65,16 @@ class Classification(Kind):
         exponentials = np.exp(values - values.max(axis=1, keepdims=True))
         merge = np.zeros((len(to_set), width))
         merge[np.arange(len(to_set)), to_set] = 1.0
-        found: Array = (exponentials / exponentials.sum(axis=1, keepdims=True)) @ merge
-        return found
+        return (exponentials / exponentials.sum(axis=1, keepdims=True)) @ merge
 
     def constant(self, gold: Array) -> Array:
         """The set's most frequent label, the lower index among equals."""
         return np.full(gold.shape, np.bincount(gold).argmax(), dtype=np.int64)
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        from regft_core.kinds._judging import warn_if_permuted
-
         return warn_if_permuted(gold, predictions, names)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        from regft_core.kinds._judging import collapsed_labels
-
         return collapsed_labels(gold, predictions)
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind, WrongLabel
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.kinds._reading import as_text, given, listed_labels, read_index
+from regft_core.lazy import Tensor, np, torch
+from regft_core.metrics.f1_micro import weighted as f1_micro
 
 #: Between the labels of an answer.
 SEPARATOR = ";"
@@ -45,8 +44,6 @@ class MultiLabel(Kind):
         return None
 
     def read_label(self, value: Any, declared: Declared) -> int:
-        from regft_core.kinds._reading import as_text, given, listed_labels, read_index
-
         listed = listed_labels(value)
         if listed is None and isinstance(value, Mapping):
             return sum(_flag(cell, column) << bit for bit, (column, cell) in enumerate(value.items()))
@@ -89,8 +86,7 @@ class MultiLabel(Kind):
         )
 
     def indicators(self, labels: Array, outputs: int) -> Array:
-        found: Array = (labels.astype(np.uint64)[:, None] >> np.arange(outputs, dtype=np.uint64)) & np.uint64(1) == 1
-        return found
+        return (labels.astype(np.uint64)[:, None] >> np.arange(outputs, dtype=np.uint64)) & np.uint64(1) == 1
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """[B, K, 2]: of presence and absence of each label."""
@@ -99,8 +95,7 @@ class MultiLabel(Kind):
     def predictions(self, logits: Array, to_set: Array) -> Array:
         """The labels above 0.5; a label of the set is there when one of those that count as it is."""
         bits = np.uint64(1) << to_set.astype(np.uint64)
-        found: Array = np.bitwise_or.reduce(np.where(logits > 0, bits, np.uint64(0)), axis=1)
-        return found
+        return np.bitwise_or.reduce(np.where(logits > 0, bits, np.uint64(0)), axis=1)
 
     def scores(self, logits: Array, to_set: Array, width: int) -> Array:
         """Sigmoids; of merged labels the largest, 0 for labels that no own label counts as."""
@@ -124,11 +119,11 @@ class MultiLabel(Kind):
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
         """``majority``: f1_micro is not above that of ``constant``."""
-        from regft_core.metrics.f1_micro import score
-
         if np.all(predictions == predictions[0]):
             return None if np.all(gold == predictions[0]) else "constant"
-        return "majority" if score(gold, predictions, None) <= score(gold, self.constant(gold), None) else None
+        rows, weights = np.stack([predictions, self.constant(gold)]), np.ones((1, len(gold)))
+        own, alone = f1_micro(gold, rows, weights, None)[0]
+        return "majority" if own <= alone else None
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return SEPARATOR.join(names[k] for k in _members(value))
@@ -144,8 +139,6 @@ def _members(label: Any) -> list[int]:
 
 
 def _flag(cell: Any, column: str) -> int:
-    from regft_core.kinds._reading import as_text, given
-
     text = (as_text(cell) or "").lower()
     if text not in _FLAGS:
         raise WrongLabel(f"column '{column}' has {given(cell)}; 0 or 1 says whether the row has the label")
@@ -154,8 +147,7 @@ def _flag(cell: Any, column: str) -> int:
 
 def _sigmoid(values: Array) -> Array:
     small = np.exp(-np.abs(values))
-    found: Array = np.where(values >= 0, 1 / (1 + small), small / (1 + small))
-    return found
+    return np.where(values >= 0, 1 / (1 + small), small / (1 + small))
 
 
 KIND = MultiLabel

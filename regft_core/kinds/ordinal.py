@@ -9,14 +9,11 @@ steps (the probe, TF-IDF) is fitted as for classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from regft_core.kinds._base import Array, Collapse
+from regft_core.kinds._judging import warn_if_reversed
 from regft_core.kinds.classification import Classification
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor, np, torch
 
 
 class Ordinal(Classification):
@@ -46,8 +43,6 @@ class Ordinal(Classification):
         return np.full(gold.shape, np.sort(gold)[(len(gold) - 1) // 2], dtype=np.int64)
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        from regft_core.kinds._judging import warn_if_reversed
-
         return warn_if_reversed(gold, predictions)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:

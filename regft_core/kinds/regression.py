@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.errors import RunFailed
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.kinds._judging import collapsed_values, warn_if_reversed
+from regft_core.kinds._reading import bins, read_number
+from regft_core.lazy import Tensor, np, torch
 
 #: Answers are float32, whose neighbours are 1.2e-7 of a value apart: with a mean this many deviations from zero, the
 #: rounding of an answer is a tenth of a deviation.
@@ -77,13 +76,9 @@ class Regression(Kind):
         return f"is [{limits[0]:g}, {limits[1]:g}]; the smallest value comes first", "write [smallest, largest]"
 
     def read_label(self, value: Any, declared: Declared) -> float:
-        from regft_core.kinds._reading import read_number
-
         return read_number(value, declared)
 
     def strata(self, labels: Sequence[int | float]) -> list[int]:
-        from regft_core.kinds._reading import bins
-
         return bins(labels)
 
     def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
@@ -113,13 +108,9 @@ class Regression(Kind):
         return np.full(gold.shape, gold.mean(dtype=np.float64), dtype=np.float64)
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        from regft_core.kinds._judging import warn_if_reversed
-
         return warn_if_reversed(gold, predictions)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        from regft_core.kinds._judging import collapsed_values
-
         return collapsed_values(gold, predictions)
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:

@@ -32,6 +32,7 @@ from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, St
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 from regft_core.schema import Name
+from regft_core.training.chunks import CPU_CHUNK
 
 #: Masks that are drawn rather than taken from an earlier phase.
 DRAWN = ("bernoulli", "fixed")
@@ -55,8 +56,6 @@ def draw_mask(like: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
     An entry takes 32 random bits; torch's own Bernoulli takes 64 on a CPU, and four times as long.
     """
-    from regft_core.training.chunks import CPU_CHUNK
-
     below = min(round(share * 2**32), 2**32 - 1) - 2**31
     mask = torch.empty(like.numel(), dtype=torch.bool, device=like.device)
     size = CPU_CHUNK if like.device.type == "cpu" else max(2, mask.numel())
@@ -109,14 +108,6 @@ class ChildTuning(Regulariser):
         self.factor = 1 / self.options.share if drawn and self.options.rescale else 1.0
         self.masks = self._taken(handed[self.options.mask]) if self.declares.needs else {}
 
-    def _targets(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """(name, trained tensor) of everything that the mask covers."""
-        prefixes = self.trainee.layer_prefixes
-        taken, everywhere = bool(self.declares.needs), self.options.scope == "all"
-        for name, parameter in self.trainee.named_trainable():
-            if (name in self.masks) if taken else (everywhere or name.startswith(prefixes)):
-                yield name, parameter
-
     def _mask(self, name: str, gradient: Tensor, step: Step) -> Tensor:
         """The mask of one tensor in this step, in the gradient's shape."""
         if self.options.mask == "bernoulli":
@@ -148,8 +139,11 @@ class ChildTuning(Regulariser):
         return {name: mask.to(own[name].device) for name, mask in found.items()}
 
     def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor | float]]:
-        for name, parameter in self._targets():
-            if parameter.grad is not None:
+        taken, everywhere = bool(self.declares.needs), self.options.scope == "all"
+        prefixes = self.trainee.layer_prefixes
+        for name, parameter in self.trainee.named_trainable():
+            covered = name in self.masks if taken else everywhere or name.startswith(prefixes)
+            if covered and parameter.grad is not None:
                 yield name, self._mask(name, parameter.grad, step)
                 if self.factor != 1.0:
                     yield name, self.factor

@@ -14,21 +14,18 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from regft_core.hooks.base import Declares, Handed, NoOptions, Phase, Regulariser
+from regft_core.hooks.base import Declares, NoOptions, Phase, Regulariser
 from regft_core.hooks.declare import Example, FitData, Tensor, Trainee, is_last, reads_labels, takes_no_steps
 from regft_core.kinds import find
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from regft_core.lazy import Array, np, torch
 
 #: Rows that a class without any counts as.
 ABSENT = 0.5
 
 
-def best_constant(labels: npt.ArrayLike, classes: int | None) -> npt.NDArray[np.float64]:
+def best_constant(labels: Any, classes: int | None) -> Array:
     """The logits, or the value, that fit all labels best without looking at an input.
 
     Args:
@@ -42,22 +39,19 @@ def best_constant(labels: npt.ArrayLike, classes: int | None) -> npt.NDArray[np.
         return np.asarray([np.mean(np.asarray(labels, dtype=np.float64))])
     counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=classes).astype(np.float64)
     counts[counts == 0] = ABSENT
-    logs: npt.NDArray[np.float64] = np.log(counts / counts.sum())
-    return logs
+    return np.log(counts / counts.sum())
 
 
-def best_odds(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def best_odds(present: Array) -> Array:
     """[K] log odds of each label's frequency, of [n, K] ``present``."""
     counts = np.clip(present.sum(axis=0), ABSENT, len(present) - ABSENT)
-    odds: npt.NDArray[np.float64] = np.log(counts / (len(present) - counts))
-    return odds
+    return np.log(counts / (len(present) - counts))
 
 
 class ConstantAnswer(Regulariser):
     """Answers instead of the model, the same for every input. Ours: the usual baseline of majority and mean."""
 
     name = "constant_answer"
-    Config = NoOptions
     off: ClassVar[dict[str, Any] | None] = None  # an answer that depends on the input is another method
 
     @classmethod
@@ -67,9 +61,6 @@ class ConstantAnswer(Regulariser):
     @classmethod
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:
         return [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
-
-    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         labels = [data.stream.encoded.labels[row] for row in data.stream.rows]
@@ -87,7 +78,5 @@ class ConstantAnswer(Regulariser):
         """``answer``: [classes], or [1]."""
         return {"answer": torch.from_numpy(self._answer)}
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         return np.tile(kept["answer"].numpy().astype(np.float32), (len(examples), 1))

@@ -173,7 +173,9 @@ class Contrastive(Regulariser):
 
     def _pairs(self, step: Step) -> tuple[Tensor, Tensor]:
         """Vectors [2B, H] of both sides of B positive and B negative pairs, one of each per anchor."""
-        anchors = step.batch.host_indices
+        from regft_core.models.heads import pool
+
+        anchors, model = step.batch.host_indices, step.trainee.model
         # Which rows are read is decided on the host: draws of a GPU would have to be waited for.
         generator = step.trainee.generator("contrastive.partners", step.index, step.micro, on_host=True)
         # In double precision, so that the largest draw times a number of rows never rounds up to that number.
@@ -186,12 +188,7 @@ class Contrastive(Regulariser):
         ]
         batch = self._stream.collate(rows)
         _, hidden = step.forward(batch=batch, parts=PARTS, hidden=True)
-        anchor, same, other = _vectors(step.trainee.model, hidden, batch.attention_mask).chunk(3)
+        # As the model's head pools token vectors, else their mean.
+        pooling, summary = getattr(model, "pooling", "mean"), getattr(model, "summary", "first")
+        anchor, same, other = pool(hidden.float(), batch.attention_mask, pooling, summary).chunk(3)
         return torch.cat([anchor, anchor]), torch.cat([same, other])
-
-
-def _vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
-    """Pooled vectors [B, H] of token vectors [B, n, H]: as the model's head pools them, else their mean."""
-    from regft_core.models.heads import pool
-
-    return pool(hidden.float(), mask, getattr(model, "pooling", "mean"), getattr(model, "summary", "first"))

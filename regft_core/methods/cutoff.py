@@ -34,6 +34,7 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser
 from regft_core.hooks.declare import Batch, DropoutWish, Handed, LayerSite, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
 
 CUT = "cutoff.cut"
 SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"
@@ -74,9 +75,7 @@ class Cutoff(Regulariser):
             dropout=DropoutWish(either=options.ratio == 0),
             passes=(CUT,),
             reads_positions=True,
-            description=Description(
-                variant=options.variant, cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}
-            ),
+            description=Description(cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
@@ -142,8 +141,6 @@ class Cutoff(Regulariser):
 
     def divergence(self, clean: Tensor, cut: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits."""
-        from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
-
         released = self.options.variant == "released"
         if released and not find(kind).has_labels:
             return torch.zeros((), device=clean.device)

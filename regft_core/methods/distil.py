@@ -36,6 +36,7 @@ from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
 from regft_core.schema import Name
+from regft_core.training.distances import divergence, kl
 
 
 class DistilConfig(StrictModel):
@@ -130,8 +131,6 @@ class Distil(Regulariser):
 
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
         """A scalar of outputs ``[B, K]``, a mean over examples; see the head of this file."""
-        from regft_core.training.distances import divergence, kl
-
         kind, options = find(self.setting.kind), self.options
         if options.targets == "hard":
             each = torch.nn.functional.cross_entropy(student, teacher.argmax(1), reduction="none")

@@ -37,9 +37,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
+from regft_core.training.chunks import order_statistics
 
 #: Blocks of at least this many steps penalise what was kept often (mix).
 PENALISED_FROM = 50
@@ -85,9 +86,8 @@ class Dps(Regulariser):
             owns_weights=mixes,
             trains_encoder=True,
             # In stage I, which every run begins with; in stage II two passes use the same weights.
-            random_passes=mixes and options.drop > 0,
+            random_passes=mixes,
             dropout=DropoutWish(hidden=0.0, attention=0.0) if released else DropoutWish(),
-            description=Description(variant=options.variant),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
@@ -102,7 +102,7 @@ class Dps(Regulariser):
         self.snapshots: dict[str, Tensor] = {}
         sites = trainee.sites
         heads = [name for name in sites.head if name not in sites.mixable and trainee.raw(name).dim() > 1]
-        self.names = (*sites.mixable, *heads) if self.options.drop else ()
+        self.names = (*sites.mixable, *heads)
         if self.options.mode == "mix":
             for name in self.names:
                 trainee.put_view(name, View(self._mixed, name))
@@ -123,8 +123,6 @@ class Dps(Regulariser):
 
     def _chosen(self, name: str, block: int) -> Tensor:
         """Which entries of a matrix are trained in a stage II."""
-        from regft_core.training.chunks import order_statistics
-
         score = self._score(name)
         if self.options.selection == "random":
             generator = self.trainee.generator("dps.selection", block, name)

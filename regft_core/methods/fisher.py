@@ -29,6 +29,7 @@ from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.training.chunks import quantile_cut
 
 
 class FisherConfig(StrictModel):
@@ -61,7 +62,6 @@ class Fisher(Regulariser):
         return Declares(
             trains_encoder=True,
             description=Description(
-                variant=options.variant,
                 fit_cost=Cost(1, 1) if options.scores == "information" else Cost(0, 0),
                 refused={"fp16": "gradients are squared without loss scaling and underflow"},
             ),
@@ -80,8 +80,6 @@ class Fisher(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""
-        from regft_core.training.chunks import quantile_cut
-
         drawn = self.options.scores == "random"
         values = self.draws(trainee) if drawn else self.information(trainee, data)
         try:
@@ -99,11 +97,10 @@ class Fisher(Regulariser):
 
     def draws(self, trainee: Trainee) -> dict[str, Tensor]:
         """Uniform draws instead of the information, by name of the tensor."""
-        found = {}
-        for name, parameter in layer_parameters(trainee).items():
-            generator = trainee.generator("fisher.draws", name)
-            found[name] = torch.rand(parameter.shape, generator=generator, device=parameter.device)
-        return found
+        return {
+            name: torch.rand(p.shape, generator=trainee.generator("fisher.draws", name), device=p.device)
+            for name, p in layer_parameters(trainee).items()
+        }
 
     def information(self, trainee: Trainee, data: FitData) -> dict[str, Tensor]:
         """F of every trained tensor inside the layers; dropout as the variant has it."""

@@ -30,6 +30,7 @@ from pydantic import Field
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.training.perturbation import WordPerturbation, example_norms, token_draws
 
 PASS = "freelb"
 #: Entries of word embeddings are about this large; layers see them scaled to 1.
@@ -85,15 +86,11 @@ class FreeLb(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.training.perturbation import WordPerturbation
-
         self.inputs = len(trainee.sites.embedding_layers)
         self.perturbation = WordPerturbation(trainee, (PASS,), self._start)
 
     def _start(self, step: Step, positions: Tensor, width: int, site: EmbeddingSite) -> Tensor:
         """``[rows, n, E]``: uniform on real tokens, with a norm of at most ``initial_size`` per example."""
-        from regft_core.training.perturbation import token_draws
-
         rows = step.batch.rows_per_example
         lengths = positions.sum(1).view(-1, rows).sum(1).repeat_interleave(rows).view(-1, 1, 1)
         # Both inputs of BART share the bound.
@@ -116,14 +113,13 @@ class FreeLb(Regulariser):
 
     def ascend(self, step: Step, ascent: int) -> None:
         """Move the perturbation of every example by ``ascent_size``, then back into the radius."""
-        from regft_core.training.perturbation import example_norms
-
         rows = step.batch.rows_per_example
         old = [value.detach() for value in self.perturbation.tensors()]
         if self.options.direction == "random":
             moves = list(self.perturbation.draws("normal", "freelb.direction", ascent))
         else:
-            moves = [self._gradient(value) for value in self.perturbation.tensors()]
+            values = self.perturbation.tensors()
+            moves = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
         norms = example_norms(moves, rows)
         # No gradient (or one that fp16 overflowed, whose step the scaler skips) gives no direction.
         size = torch.where((norms > 0) & norms.isfinite(), self.options.ascent_size / norms, 0.0)
@@ -132,7 +128,3 @@ class FreeLb(Regulariser):
             shrink = (self.options.radius / example_norms(new, rows).clamp_min(1e-30)).clamp(max=1.0)
             new = [value * shrink for value in new]
         self.perturbation.update(new)
-
-    @staticmethod
-    def _gradient(value: Tensor) -> Tensor:
-        return torch.zeros_like(value) if value.grad is None else value.grad

@@ -22,6 +22,7 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.training.perturbation import draw
 
 
 class HypeConfig(StrictModel):
@@ -80,8 +81,6 @@ class Hype(Regulariser):
 
     def noise(self, shape: torch.Size, site: LayerSite, position: int) -> Tensor:
         """fp32 noise of one layer in the running pass; a pure function of seed, step and site."""
-        from regft_core.training.perturbation import draw
-
         assert self.trainee.current is not None
         key = (*self.trainee.current.key, site.index, position)
         generator = self.trainee.generator("hype.noise", *key)

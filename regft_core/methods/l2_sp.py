@@ -28,6 +28,7 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.training.chunks import chunked
 
 
 class L2SpConfig(StrictModel):
@@ -42,15 +43,13 @@ class L2SpConfig(StrictModel):
 
 def penalty(weights: list[Tensor], targets: list[Tensor] | None, strength: float) -> Tensor:
     """strength / 2 * ||w - target||^2 over all tensors; without targets the distance to 0."""
-    from regft_core.training.distances import squared_distance
+    from regft_core.training.update_rules import squared_distance
 
     return 0.5 * strength * squared_distance(weights, targets)
 
 
 def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float) -> None:
     """w <- w - share * (w - target), in place."""
-    from regft_core.training.chunks import chunked
-
     for index, weight in enumerate(weights):
         for part, to in chunked(weight, weight if targets is None else targets[index]):
             part.sub_(share * (part if targets is None else part - to))

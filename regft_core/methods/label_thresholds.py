@@ -15,17 +15,14 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import FitData, Trainee, is_last, reads_labels
 from regft_core.kinds import find
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from regft_core.lazy import Array, np, torch
 
 #: Rows per forward pass; nothing but speed depends on it.
 BATCH = 64
@@ -101,7 +98,7 @@ class LabelThresholds(Regulariser):
         for k, shift in enumerate(shifts.tolist()):
             self.diagnostics.log(f"label_thresholds.{k}", 0, float(1 / (1 + np.exp(-shift))))
 
-    def _answers(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
+    def _answers(self) -> tuple[Array, Array]:
         """Logits [n, K] and labels [n] of the rows that are set aside, as evaluation computes them."""
         precision = self.setting.training.precision
         answers = list(self._data.answers(BATCH, aside=True, precision=precision))
@@ -109,7 +106,7 @@ class LabelThresholds(Regulariser):
         return logits.numpy(), torch.cat([batch.labels.cpu() for batch, _ in answers]).numpy()
 
 
-def threshold(logits: npt.NDArray[np.float64], present: npt.NDArray[np.bool_]) -> float:
+def threshold(logits: Array, present: Array) -> float:
     """The logit above which [n] ``logits`` are answered with yes for the largest F1 against [n] ``present``.
 
     0 where nothing is present. Of equal F1 the candidate nearest to 0.

@@ -80,7 +80,7 @@ class LayerwiseDecay(Regulariser):
         return Declares(
             active=options.decay < 1,
             trains_encoder=True,
-            description=Description(variant=options.variant, refused_architectures=("albert",)),
+            description=Description(refused_architectures=("albert",)),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

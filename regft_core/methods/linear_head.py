@@ -31,22 +31,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.declare import DECISION, FitData, Tensor, Trainee
+from regft_core.hooks.declare import DECISION, FitData, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
-from regft_core.lazy import np, torch
-from regft_core.rng import derive
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from regft_core.kinds._decision import Decision
-
+from regft_core.kinds._decision import Decision
+from regft_core.lazy import torch
+from regft_core.training.linear_solution import (
+    classify_as_setfit,
+    classify_linearly,
+    decision_of,
+    regress_linearly,
+    rows_of,
+)
+from regft_core.training.logistic import solve
 
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
@@ -91,9 +93,7 @@ class LinearHead(Regulariser):
 
     @classmethod
     def check_options(cls, options: LinearHeadConfig, phase: Phase) -> list[str]:
-        if not phase.data.labels:
-            return ["the phase has no labels to fit a head to; remove 'labels: false' from its data"]
-        return []
+        return reads_labels(phase)
 
     @classmethod
     def check_task(cls, options: LinearHeadConfig, task: TaskConfig) -> list[str]:
@@ -109,18 +109,10 @@ class LinearHead(Regulariser):
         for parameter in self._linear().parameters():
             parameter.requires_grad_(True)
 
-    def _linear(self) -> nn.Linear:
+    def _linear(self) -> torch.nn.Linear:
         return self.trainee.model.get_submodule(self._name)  # type: ignore[return-value]
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.linear_solution import (
-            classify_as_setfit,
-            classify_linearly,
-            decision_of,
-            regress_linearly,
-        )
-        from regft_core.training.logistic import Rows, solve
-
         features, labels = self.features(data)
         if self.options.labels == "permuted":
             order = torch.randperm(
@@ -128,14 +120,8 @@ class LinearHead(Regulariser):
             )
             labels = labels[order.to(labels.device)]
         package, kind = self.options.head == "package", find(self.setting.kind)
-        rows = Rows(
-            features.numpy() if package else features.numpy().astype(np.float64),
-            labels.numpy() if kind.has_labels else labels.numpy().astype(np.float64),
-            self.setting.num_labels,
-            seed=derive(trainee.seed, trainee.phase, "linear_head.folds"),
-            weights=self.setting.class_weights,
-            groups=data.training_groups,
-        )
+        features = features if package else features.double()
+        rows = rows_of(self.name, data, features.numpy(), labels.numpy())
         parts = getattr(trainee.model, "parts", (1.0,))  # a family's own head reads one vector
         if not kind.has_labels:
             solution = regress_linearly(rows, parts)

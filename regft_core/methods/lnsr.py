@@ -26,6 +26,7 @@ from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, Description, Handed, MainPass, Regulariser, StrictModel
 from regft_core.hooks.declare import LayerSite, Step, Tensor, Trainee
+from regft_core.training.perturbation import real_positions, token_draws
 
 NOISED = "lnsr.noised"
 
@@ -84,8 +85,6 @@ class Lnsr(Regulariser):
 
     def _noise(self, tensor: Tensor, site: LayerSite) -> Tensor:
         """The layer's input plus noise on real tokens, in the noised pass."""
-        from regft_core.training.perturbation import real_positions, token_draws
-
         if not self.trainee.running(NOISED) or self.step is None or self.options.scale == 0:
             return tensor
         positions = real_positions(self.step.batch.attention_mask, site.stack)
@@ -96,8 +95,6 @@ class Lnsr(Regulariser):
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """The weighted mean over layers of how far the noise moved their outputs."""
-        from regft_core.training.perturbation import real_positions
-
         assert main.hidden is not None
         self.step = step
         _, hidden = step.forward(NOISED, draw=0, hidden=True)
@@ -111,10 +108,7 @@ class Lnsr(Regulariser):
             moved.append(movement(clean, noised, real_positions(mask, site.stack)))
         self.states.clear()
         self.step = None
-        total = moved[0]
-        for value in moved[1:]:
-            total = total + value
-        mean = total / len(moved)
+        mean = sum(moved[1:], moved[0]) / len(moved)
         self.diagnostics.read(step, movement=mean)
         return self.options.weight * mean
 

@@ -24,11 +24,10 @@ from pydantic import Field
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
+from regft_core.lazy import torch
 from regft_core.names import suggestion
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from regft_core.models.weight_views import LowRank
 
 #: Names that the families give to the linear maps of query and value, or of all three together.
@@ -83,14 +82,12 @@ class Lora(Regulariser):
         if targets:
             self._attach(trainee, targets)
 
-    def _targets(self, trainee: Trainee) -> dict[str, nn.Linear]:
+    def _targets(self, trainee: Trainee) -> dict[str, torch.nn.Linear]:
         """Linear modules to add to, by path; ModelError when one of the chosen names is nowhere."""
-        from torch import nn
-
         linear = {
             name: module
             for name, module in trainee.model.named_modules()
-            if isinstance(module, nn.Linear) and name.startswith(trainee.layer_prefixes)
+            if isinstance(module, torch.nn.Linear) and name.startswith(trainee.layer_prefixes)
         }
         ends = {name.rsplit(".", 1)[1] for name in linear}
         for wanted in self.options.targets or ():
@@ -102,9 +99,7 @@ class Lora(Regulariser):
         chosen = self.options.targets or QUERY_VALUE
         return {name: module for name, module in linear.items() if name.rsplit(".", 1)[1] in chosen}
 
-    def _attach(self, trainee: Trainee, targets: Mapping[str, nn.Linear]) -> None:
-        from torch import nn
-
+    def _attach(self, trainee: Trainee, targets: Mapping[str, torch.nn.Linear]) -> None:
         from regft_core.models.weight_views import LowRank
 
         rank = self.options.rank
@@ -120,9 +115,9 @@ class Lora(Regulariser):
             )
             self._handles.append(module.register_forward_hook(partial(self._add, self.additions[name])))
         # Parameter names have dots between modules and slashes in checkpoints.
-        trainee.attach("lora", nn.ModuleDict({name.replace(".", ":"): a for name, a in self.additions.items()}))
+        trainee.attach("lora", torch.nn.ModuleDict({name.replace(".", ":"): a for name, a in self.additions.items()}))
 
-    def _add(self, addition: LowRank, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    def _add(self, addition: LowRank, module: torch.nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         return output + addition.addition(args[0], self.trainee.model.training)
 
     def export(self, trainee: Trainee) -> None:

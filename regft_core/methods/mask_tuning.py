@@ -36,6 +36,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, ParameterGroup, Regulariser, StrictModel
 from regft_core.hooks.declare import LOG_EVERY, Batch, Need, Step, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.models.masking import TRAINED_HEAD, masked_positions, own_parameters, take_head, with_tokens
 from regft_core.rng import derive
 from regft_core.schema import Name
 
@@ -127,8 +128,6 @@ class MaskTuning(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import TRAINED_HEAD
-
         self.second: Any = None
         self.mask_token = trainee.mask_token(self.name)
         if self.options.fill == "mask":
@@ -147,10 +146,10 @@ class MaskTuning(Regulariser):
         head, self.pretrained = load_masked_lm_head(trainee.source, trainee.model, head_seed=seed)
         self.head = trainee.attach("mask_tuning", head)
         if not self.pretrained:
-            self._load_head(trainee.model, handed)
+            take_head(self, self.head, trainee.model, handed)
 
     def _add_second_encoder(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import SecondEncoder, own_parameters
+        from regft_core.models.load import SecondEncoder
 
         self.second = SecondEncoder(
             trainee.source,
@@ -163,7 +162,7 @@ class MaskTuning(Regulariser):
         head = own_parameters(self.head, self.second.encoder)
         if self.options.filler is None:
             if not self.pretrained:
-                self._load_head(self.second.encoder, handed)
+                take_head(self, self.head, self.second.encoder, handed)
             trainee.attach("mask_tuning", self.second)
             return
         phase = handed[self.options.filler]
@@ -183,21 +182,12 @@ class MaskTuning(Regulariser):
         # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
         self.second.requires_grad_(False).eval()
 
-    def _load_head(self, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
-        """The head that an earlier phase trained, for a checkpoint that has none."""
-        from regft_core.models.masking import take_head
-
-        state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
-        take_head(self.name, self.head, model, state, self.trainee.source.name)
-
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head (and of a second encoder) are not decayed, as elsewhere."""
         return self.trainee.undecayed("mask_tuning")
 
     def backward(self, step: Step) -> Tensor:
         """The masked pass with its loss, then the filled pass with the task's (equation 1)."""
-        from regft_core.models.masking import with_tokens
-
         positions = self.positions(step, self.options.mask_rate)
         if self.options.fill == "mask":
             masked = with_tokens(step.batch, positions, self.mask_token)
@@ -224,15 +214,11 @@ class MaskTuning(Regulariser):
 
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
         """(rows, columns) of the tokens to mask in this step."""
-        from regft_core.models.masking import masked_positions
-
         generator = step.generator("mask_tuning.positions")
         return masked_positions(step.batch, self.setting.keyword_segment, rate, self.options.selection, generator)
 
     def masked_logits(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor:
         """Vocabulary logits ``[masked positions, V]`` from the masked input, in training mode."""
-        from regft_core.models.masking import with_tokens
-
         masked = with_tokens(step.batch, positions, self.mask_token)
         if self.second is not None:
             hidden = self._second_pass(step, masked)

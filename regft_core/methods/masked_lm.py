@@ -25,6 +25,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, ParameterGroup, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.models.masking import TRAINED_HEAD, masked_positions, own_parameters, with_tokens
 from regft_core.rng import derive
 
 
@@ -86,31 +87,23 @@ class MaskedLm(Regulariser):
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import TRAINED_HEAD
-
         self.mask_token = trainee.mask_token(self.name)
         head, pretrained = self._head(trainee)
         if not pretrained:
             self.marks.append(f"{self.name}: {TRAINED_HEAD}")
         if self.options.trains == "head":
-            self._require_own_weights(trainee, head)
+            if not own_parameters(head, trainee.model):
+                raise ModelError(
+                    "masked-lm-untrainable",
+                    f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
+                    f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: "
+                    "head has nothing to train; use a checkpoint that has one, or trains: all",
+                )
             trainee.model.requires_grad_(False)
         # The classifier's head has no part in the loss; frozen, no optimiser can decay it and no noise reaches it.
         for name in trainee.sites.head:
             trainee.raw(name).requires_grad_(False)
         self.head = trainee.attach("masked_lm", head)
-
-    def _require_own_weights(self, trainee: Trainee, head: Any) -> None:
-        from regft_core.models.masking import own_parameters
-
-        if own_parameters(head, trainee.model):
-            return
-        raise ModelError(
-            "masked-lm-untrainable",
-            f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
-            f"{trainee.sites.architecture} has no weights of its own beside the frozen embedding, so trains: head has "
-            "nothing to train; use a checkpoint that has one, or trains: all",
-        )
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head are not decayed, as elsewhere."""
@@ -118,8 +111,6 @@ class MaskedLm(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
-        from regft_core.models.masking import masked_positions, with_tokens
-
         options, generator = self.options, step.generator("masked_lm.positions")
         positions = masked_positions(
             step.batch, self.setting.keyword_segment, options.mask_rate, options.selection, generator
@@ -146,6 +137,4 @@ class MaskedLm(Regulariser):
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         """The masked-LM head without the embedding that it shares with the encoder."""
-        from regft_core.models.masking import own_parameters
-
         return {f"head/{name}": value for name, value in own_parameters(self.head, trainee.model).items()}

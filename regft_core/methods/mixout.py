@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -74,7 +74,6 @@ class Mixout(Regulariser):
             edits=("structure",),
             owns_weights=True,
             random_passes=0 < options.probability < 1,
-            description=Description(variant=options.variant),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

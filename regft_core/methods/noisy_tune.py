@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Description, Flip, Regulariser, StrictModel, Variant
+from regft_core.hooks.base import Declares, Flip, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -63,9 +63,7 @@ class NoisyTune(Regulariser):
 
     @classmethod
     def declare(cls, options: NoisyTuneConfig) -> Declares:
-        return Declares(
-            active=options.intensity > 0, edits=("weights",), description=Description(variant=options.variant)
-        )
+        return Declares(active=options.intensity > 0, edits=("weights",))
 
     def edit_weights(self, trainee: Trainee) -> None:
         spared = frozenset(trainee.sites.head) if self.options.variant == "paper" else frozenset()

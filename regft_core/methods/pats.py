@@ -33,6 +33,7 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
+from regft_core.training.chunks import CPU_CHUNK, Scratch, chunked, groups_within
 
 #: Entries that a GPU perturbs at once; they take up to five times the memory of so many weights while it does.
 GROUP = 1 << 25
@@ -122,8 +123,6 @@ def choose(count: int, probability: float, generator: torch.Generator, buffer: T
     There random draws cost more than all arithmetic. The distances between the chosen entries are geometric,
     so one uniform draw finds the next of them and entries in between need none.
     """
-    from regft_core.training.chunks import CPU_CHUNK
-
     # Enough distances to pass the end but for 8 standard deviations.
     draws = min(count, math.ceil(count * probability + 8 * math.sqrt(count * probability * (1 - probability)) + 16))
     scale = 1 / math.log1p(-probability) if probability < 1 else 0.0
@@ -152,8 +151,6 @@ def move_averages(
     finite: Tensor | None = None,
 ) -> None:
     """:func:`update_sensitivity` of many tensors in few kernels; nothing moves where the scalar ``finite`` is 0."""
-    from regft_core.training.chunks import groups_within
-
     for places in groups_within([weight.numel() for weight in weights], GROUP):
         part = slice(places.start, places.stop)
         products = list(torch._foreach_mul(weights[part], gradients[part]))
@@ -179,8 +176,6 @@ def perturb(
 
     Returns, where ``logging``, (largest standard deviation, squares of noise and of weights) of every group.
     """
-    from regft_core.training.chunks import groups_within
-
     sizes = [weight.numel() for weight in weights]
     measured = []
     for places in groups_within(sizes, GROUP):
@@ -242,16 +237,10 @@ class Pats(Regulariser):
         return Declares(active=not silent, optimizer="adamax", recordable=True, gradients_at="after_clip")
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.training.chunks import Scratch
-
         self.averages: dict[str, Tensor] = {}
         self._scratch, self._buffer = Scratch(), Scratch()
         #: Under fp16: 1 where the step's gradient was finite. None: not asked, it is checked elsewhere.
         self._finite: Tensor | None = None
-
-    @property
-    def _silent(self) -> bool:
-        return self.options.strength == 0 or self.options.probability == 0
 
     def _targets(self) -> list[tuple[str, torch.nn.Parameter]]:
         """(name, trained tensor) of the perturbed tensors that have a gradient in this step."""
@@ -260,8 +249,6 @@ class Pats(Regulariser):
 
     def observe_gradients(self, step: Step) -> None:
         """Sensitivity from this step's gradient and the weights that produced it (equations 1 and 2)."""
-        if self._silent:
-            return
         with torch.no_grad():
             targets = self._targets()
             for name, parameter in targets:
@@ -279,8 +266,6 @@ class Pats(Regulariser):
                 self._move(average, weight, gradient)
 
     def _move(self, average: Tensor, weight: Tensor, gradient: Tensor) -> None:
-        from regft_core.training.chunks import chunked
-
         before = average.clone() if self._finite is not None else None
         for part, own, slope in chunked(average, weight, gradient):
             update_sensitivity(part, own, slope, self.options, self._scratch.like(part))
@@ -289,8 +274,6 @@ class Pats(Regulariser):
 
     def perturb_weights(self, step: Step) -> None:
         """Add the noise to the updated fp32 weights (equation 4 and algorithm 1, line 14)."""
-        if self._silent:
-            return
         generator = step.generator("pats.noise")
         logging = step.index % LOG_EVERY == 0
         largest, squares = [], []

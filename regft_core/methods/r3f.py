@@ -28,6 +28,8 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser
 from regft_core.hooks.declare import DropoutWish, EmbeddingSite, Handed, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.tasks import TaskConfig
+from regft_core.training.distances import divergence
+from regft_core.training.perturbation import draw
 
 NOISED = "r3f.noised"
 
@@ -64,7 +66,6 @@ class R3f(Regulariser):
             dropout=DropoutWish(either=options.scale == 0),
             passes=(NOISED,),
             description=Description(
-                variant=options.variant,
                 cost=Cost(2, 2),
                 degraded={
                     "regression": "r3f on regression: the squared difference is regft's substitute; the paper compares "
@@ -88,8 +89,6 @@ class R3f(Regulariser):
 
     def _noised(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
         """The embeddings of the noised pass, without a way back to the table; others as they are."""
-        from regft_core.training.perturbation import draw
-
         if (current := self.trainee.running(NOISED)) is None:
             return tensor
         detached = tensor.detach().float()
@@ -100,8 +99,6 @@ class R3f(Regulariser):
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """The weighted divergence of the noised prediction from the plain one."""
-        from regft_core.training.distances import divergence
-
         noised = step.forward(NOISED, draw=NOISED)
         apart = divergence(main.logits, noised, step.setting.kind).mean()
         self.diagnostics.read(step, divergence=apart)

@@ -15,24 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Description, Handed, Regulariser, StrictModel
+from regft_core.hooks.base import Declares, Description, Handed, NoOptions, Regulariser
 from regft_core.hooks.declare import Trainee
 from regft_core.lazy import torch
-
-
-class R4fConfig(StrictModel):
-    """Options of spectral normalisation: none."""
 
 
 class R4f(Regulariser):
     """Divides the weight of the head's last projection by its largest singular value."""
 
     name = "r4f"
-    Config = R4fConfig
     off = None  # a head is normalised or it is not
 
     @classmethod
-    def declare(cls, options: R4fConfig) -> Declares:
+    def declare(cls, options: NoOptions) -> Declares:
         return Declares(
             edits=("structure",),
             edit_order=5,  # the head alone; views of other weights do not depend on it

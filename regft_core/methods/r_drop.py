@@ -31,6 +31,7 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser
 from regft_core.hooks.declare import DropoutWish, Handed, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.method import Phase
+from regft_core.training.distances import divergence
 
 #: Hard-coded weights of the released code, (classification, regression), by its two branches.
 RELEASED_ALPHA = {"bert": (0.5, 1.0), "roberta": (0.7, 0.8)}
@@ -73,7 +74,7 @@ class RDrop(Regulariser):
             active=options.alpha != 0 or options.cross_entropy != "first",
             dropout=DropoutWish(either=True),
             passes=("r_drop.second",),
-            description=Description(variant=options.variant, cost=Cost(2, 2)),
+            description=Description(cost=Cost(2, 2)),
         )
 
     @classmethod
@@ -110,8 +111,6 @@ class RDrop(Regulariser):
 
     def divergence(self, one: Tensor, two: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits: half the symmetric KL, or the squared difference on regression."""
-        from regft_core.training.distances import divergence
-
         each = divergence(one, two, kind)
         if not find(kind).has_labels:
             return each.mean()

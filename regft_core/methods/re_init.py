@@ -17,17 +17,16 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Flip, Regulariser, StrictModel
 from regft_core.hooks.declare import Trainee
+from regft_core.lazy import torch
+from regft_core.models.architectures import architecture_of
 from regft_core.rng import derive
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class ReInitConfig(StrictModel):
@@ -72,7 +71,7 @@ class ReInit(Regulariser):
             draw_parameters([module], trainee.model.config, derive(trainee.seed, trainee.phase, "re_init", name))
             trainee.renew(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
 
-    def _layers(self, trainee: Trainee) -> dict[str, nn.Module]:
+    def _layers(self, trainee: Trainee) -> dict[str, torch.nn.Module]:
         from regft_core.models.heads import depths
 
         sites = trainee.sites
@@ -86,10 +85,8 @@ class ReInit(Regulariser):
             )
         return {site.name: site.module for site in top[len(top) - self.options.layers :]}
 
-    def _pooler(self, trainee: Trainee) -> dict[str, nn.Module]:
+    def _pooler(self, trainee: Trainee) -> dict[str, torch.nn.Module]:
         """Return the pretrained modules between the encoder and the new head."""
-        from regft_core.models.architectures import architecture_of
-
         config: Any = trainee.model.config
         row = architecture_of(config.model_type)
         paths = list(row.pretrained_head)

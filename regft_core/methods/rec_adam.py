@@ -28,16 +28,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel, TrainingConfig
 from regft_core.hooks.declare import Step, Trainee
+from regft_core.lazy import torch
 from regft_core.rng import derive
-
-if TYPE_CHECKING:
-    import torch
 
 
 class RecAdamConfig(StrictModel):

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Description, Flip, Handed, Regulariser, StrictModel, TrainingConfig, Variant
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel, TrainingConfig, Variant
 from regft_core.hooks.declare import Step, Trainee
 from regft_core.lazy import torch
 
@@ -67,7 +67,6 @@ class Sage(Regulariser):
             active=multiplies,
             optimizer=f"sage_{options.base}" if multiplies else options.base,
             gradients_at="after_clip",
-            description=Description(variant=options.variant),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

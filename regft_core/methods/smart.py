@@ -42,6 +42,8 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Mai
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.training.distances import divergence, kl
+from regft_core.training.perturbation import WordPerturbation, example_maxima, token_draws
 
 ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
 #: Share of the steps after which the moving average gets its later momentum.
@@ -117,7 +119,6 @@ class Smart(Regulariser):
             active=options.weight > 0 or options.mu > 0,
             passes=(*added, *past),
             description=Description(
-                variant=options.variant,
                 cost=Cost(passes + len(past), passes),
                 smallest_effect=effect or None,
                 refused={
@@ -128,17 +129,14 @@ class Smart(Regulariser):
 
     @classmethod
     def check_options(cls, options: SmartConfig, phase: Phase) -> list[str]:
-        written = options.model_fields_set
         problems = []
         if options.variant == "released" and options.mu > 0:
             problems.append("proximal is not in the released code; use variant: paper, or remove it")
-        if options.variant == "released" and "radius" in written:
+        if options.variant == "released" and "radius" in options.model_fields_set:
             problems.append("radius is not used by the released code, which scales to 1; remove it")
         return problems
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.training.perturbation import WordPerturbation
-
         self.past: dict[str, Tensor] | None = None
         self.output: Tensor | None = None
         if self.options.weight == 0:
@@ -175,8 +173,6 @@ class Smart(Regulariser):
 
     def _start(self, step: Step, positions: Tensor, width: int, site: EmbeddingSite) -> Tensor:
         """The first perturbation ``[rows, n, E]``; with random directions, also the last."""
-        from regft_core.training.perturbation import token_draws
-
         paper, random = self.options.variant == "paper", self.options.direction == "random"
         generator = step.generator("smart.noise", site.index)
         law: Literal["sign", "normal"] = "sign" if paper and random else "normal"
@@ -201,8 +197,6 @@ class Smart(Regulariser):
 
     def smoothness(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and the one under the perturbation that the ascent found."""
-        from regft_core.training.distances import divergence, kl
-
         kind = step.setting.kind
         self.perturbation.begin(step)
         if self.options.direction == "gradient":
@@ -221,16 +215,12 @@ class Smart(Regulariser):
 
     def _climbed(self, plain: Tensor, perturbed: Tensor, kind: str) -> Tensor:
         """Return the objective of the ascent, ``[B]``."""
-        from regft_core.training.distances import divergence
-
         if self.options.variant == "released" and find(kind).one_label:
             return log_odds_divergence(plain, perturbed)
         return divergence(plain, perturbed, kind)
 
     def ascend(self, step: Step, gradients: list[Tensor]) -> None:
         """One step of the perturbation along its gradients ``[rows, n, E]``."""
-        from regft_core.training.perturbation import example_maxima
-
         old = [value.detach() for value in self.perturbation.tensors()]
         if self.options.variant == "released":
             pairs = zip(old, gradients, strict=True)
@@ -244,8 +234,6 @@ class Smart(Regulariser):
 
     def proximity(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and that of the past weights under the same dropout masks."""
-        from regft_core.training.distances import divergence
-
         with self._under_past_weights():
             past = step.forward(PAST, draw=0)
         return divergence(main.logits, past, step.setting.kind).mean()

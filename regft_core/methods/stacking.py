@@ -25,10 +25,15 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from regft_core.data.batches import collate, padding_of
+from regft_core.data.encode import encode
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import (
@@ -45,16 +50,13 @@ from regft_core.hooks.declare import (
     to_tensor,
 )
 from regft_core.kinds import find
-from regft_core.lazy import np, torch
-from regft_core.rng import derive
+from regft_core.kinds._decision import Decision
+from regft_core.lazy import Array, np, sparse, torch
 from regft_core.schema import Name
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from regft_core.kinds._decision import Decision
-    from regft_core.training.bag_of_words import BagOfWords
-    from regft_core.training.logistic import Solution
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.linear_solution import classify_linearly, decision_of, regress_linearly, rows_of
+from regft_core.training.logistic import Solution
+from regft_core.training.stacked import LIGHT, answers, chosen, logits_of, of_words, plain, probabilities, weights_of
 
 Member = Literal["words", "embeddings", "joined", "cosine"]
 #: Rows per forward pass; nothing but speed depends on it.
@@ -113,26 +115,12 @@ class Stacking(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        trainee.model.requires_grad_(False)
         self._beside = {} if self.options.beside is None else handed[self.options.beside].weights
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.bag_of_words import BagOfWords
-        from regft_core.training.linear_solution import decision_of
-        from regft_core.training.logistic import Rows
-        from regft_core.training.stacked import logits_of, weights_of
-
         examples, kind = data.training_examples, find(self.setting.kind)
         self._rows = len(examples)
-        rows = Rows(
-            None,
-            np.asarray([example.label for example in examples], np.int64 if kind.has_labels else np.float64),
-            self.setting.num_labels,
-            seed=derive(trainee.seed, trainee.phase, "stacking.folds"),
-            weights=self.setting.class_weights,
-            groups=data.training_groups,
-            what="stacking",
-        )
+        rows = rows_of(self.name, data, None, [example.label for example in examples])
         self._bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000, sublinear=True)
         batches = data.sequential(FEATURE_BATCH) if self.declares.reads == "encoder" else ()
         features = self._features(trainee, self._bag, examples, batches)
@@ -151,12 +139,6 @@ class Stacking(Regulariser):
 
     def _member(self, name: str, rows: Any, features: Mapping[str, Any]) -> Any:
         """A solved member with its answers to left-out rows."""
-        from dataclasses import replace
-        from functools import partial
-
-        from regft_core.training.linear_solution import classify_linearly, regress_linearly
-        from regft_core.training.stacked import LIGHT, chosen, of_words, plain
-
         kind, own = find(self.setting.kind), replace(rows, features=features[name])
         parts = getattr(self.trainee.model, "parts", (1.0,))
         if name == "words":
@@ -189,13 +171,7 @@ class Stacking(Regulariser):
             }
         return kept
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
-        from regft_core.training.bag_of_words import BagOfWords
-        from regft_core.training.logistic import Solution
-        from regft_core.training.stacked import answers, logits_of, probabilities
-
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         batches = [] if trainee is None else list(self._batches(trainee, examples))
         features = self._features(trainee, bag, examples, batches)
@@ -207,15 +183,12 @@ class Stacking(Regulariser):
             tuned = self._tuned(trainee, beside, batches)
             share = (rows := float(kept["rows"])) / (rows + EVEN_ROWS)
             average = (1 - share) * average + share * (probabilities(kind, tuned) if kind.has_labels else tuned)
-        result: npt.NDArray[np.float32] = logits_of(kind, average).astype(np.float32)
-        return result
+        return logits_of(kind, average).astype(np.float32)
 
     def _features(
         self, trainee: Trainee | None, bag: BagOfWords, examples: Sequence[Example], batches: Iterable[Batch]
     ) -> dict[str, Any]:
         """Features of the members by name, a row an example; ``batches`` are the examples' tokens, in their order."""
-        from scipy import sparse
-
         features: dict[str, Any] = {"words": bag.features(examples)}
         if trainee is None or self.declares.reads != "encoder":
             return features
@@ -235,25 +208,20 @@ class Stacking(Regulariser):
             )
         return features
 
-    def _vectors(self, trainee: Trainee, batches: Iterable[Batch]) -> npt.NDArray[np.float64]:
+    def _vectors(self, trainee: Trainee, batches: Iterable[Batch]) -> Array:
         """[n, d]: what the last linear of the head receives of every row, as ``linear_head`` reads it."""
-        from regft_core.models.features import answers
+        from regft_core.models import features
         from regft_core.models.heads import last_linear
 
         linear = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
-        answer = answers(trainee.model, linear, trainee.features)
+        answer = features.answers(trainee.model, linear, trainee.features)
         trainee.model.eval()
         with torch.inference_mode():
             found = [answer(batch)[0].double().cpu() for batch in batches]
-        vectors: npt.NDArray[np.float64] = torch.cat(found).numpy()
-        return vectors
+        return torch.cat(found).numpy()
 
-    def _tuned(
-        self, trainee: Trainee, weights: Mapping[str, Tensor], batches: Iterable[Batch]
-    ) -> npt.NDArray[np.float64]:
+    def _tuned(self, trainee: Trainee, weights: Mapping[str, Tensor], batches: Iterable[Batch]) -> Array:
         """[n, K]: what the model answers with the weights of the phase beside."""
-        from copy import deepcopy
-
         from regft_core.models.sites import classify
 
         if self._model is None:  # once, for a served model is asked again and again
@@ -261,13 +229,9 @@ class Stacking(Regulariser):
             self._model.load_state_dict(self._model.state_dict() | dict(weights))
         with torch.inference_mode():
             outputs = [classify(self._model, batch.model_inputs(), padded=batch.padded)[0] for batch in batches]
-            result: npt.NDArray[np.float64] = torch.cat(outputs).double().cpu().numpy()
-        return result
+            return torch.cat(outputs).double().cpu().numpy()
 
     def _batches(self, trainee: Trainee, examples: Sequence[Example]) -> Iterable[Batch]:
-        from regft_core.data.batches import collate, padding_of
-        from regft_core.data.encode import encode
-
         each = getattr(trainee.model, "rows_per_example", 1)
         limit = self.setting.max_length or trainee.tokenizer.model_max_length
         encoded = encode(examples, trainee.tokenizer, limit, rows_per_example=each, reading=self.setting.reading)

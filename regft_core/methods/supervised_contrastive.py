@@ -36,6 +36,7 @@ from regft_core.hooks.base import Declares, Description, Flip, MainPass, Phase, 
 from regft_core.hooks.declare import Step, Tensor, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.models.architectures import architecture_of
 
 
 class SupervisedContrastiveConfig(StrictModel):
@@ -115,7 +116,6 @@ class SupervisedContrastive(Regulariser):
 
 def head_vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
     """The vector of each example that the head reads, of last hidden states ``[rows, n, H]``, before dropout."""
-    from regft_core.models.architectures import architecture_of
     from regft_core.models.heads import PooledClassifier, pair_features, pool
 
     if isinstance(model, PooledClassifier):

@@ -45,6 +45,7 @@ from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
+from regft_core.training import distances
 
 
 class TdtConfig(StrictModel):
@@ -78,8 +79,6 @@ class TdtConfig(StrictModel):
 
 def divergence(one: Tensor, two: Tensor, kind: str, direction: str = "released") -> Tensor:
     """d(one, two) of ``[B, K]`` logits, per example: KL(two || one), or the squared difference on regression."""
-    from regft_core.training import distances
-
     other, reference = (one, two) if direction == "released" else (two, one)
     return distances.divergence(reference, other, kind, distances.kl)
 
@@ -133,7 +132,6 @@ class Tdt(Regulariser):
             passes=program,
             description=Description(
                 refused={"windows": "it ranks and masks the tokens of a row, and windows share some"},
-                variant=options.variant,
                 cost=Cost(len(program), len(program)),
                 degraded={
                     "regression": "tdt on regression: squared errors and differences are regft's substitute; the paper "

@@ -19,11 +19,11 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel
+from regft_core.hooks.base import Declares, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import (
     DECISION,
     Example,
@@ -37,13 +37,10 @@ from regft_core.hooks.declare import (
     to_tensor,
 )
 from regft_core.kinds import find
-from regft_core.lazy import np, torch
-from regft_core.rng import derive
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from regft_core.kinds._decision import Decision
+from regft_core.kinds._decision import Decision
+from regft_core.lazy import Array, np, special, torch
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.linear_solution import decision_of, rows_of, solve_words
 
 
 class TfidfLogisticConfig(StrictModel):
@@ -81,26 +78,12 @@ class TfidfLogistic(Regulariser):
             problems.append("words and characters are both 0, so there is nothing to count; raise one of them")
         return problems
 
-    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        trainee.model.requires_grad_(False)
-
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.bag_of_words import BagOfWords
-        from regft_core.training.linear_solution import decision_of, solve_words
-        from regft_core.training.logistic import Rows
-
         examples, own, kind = data.training_examples, self.options, find(self.setting.kind)
         options = own.model_dump(include={"words", "characters", "limit", "sublinear"})
         self._bag = BagOfWords.fit(examples, **options)
-        rows = Rows(
-            self._bag.features(examples),
-            np.asarray([example.label for example in examples], np.int64 if kind.has_labels else np.float64),
-            self.setting.num_labels,
-            seed=derive(trainee.seed, trainee.phase, "tfidf_logistic.folds"),
-            weights=self.setting.class_weights,
-            groups=data.training_groups,
-            what="tfidf",
-        )
+        labels = [example.label for example in examples]
+        rows = rows_of(self.name, data, self._bag.features(examples), labels, what="tfidf")
         self._model = solve_words(kind, rows)
         self.marks, self._decision = self._model.notes, decision_of(self.setting, self._model.left_out, rows.targets)
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
@@ -118,16 +101,9 @@ class TfidfLogistic(Regulariser):
             "bias": torch.from_numpy(self._model.bias),
         }
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
-        from scipy.special import log_softmax
-
-        from regft_core.training.bag_of_words import BagOfWords
-
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         bag = BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         answers = bag.features(examples) @ kept["weight"].numpy().T + kept["bias"].numpy()
         if find(self.setting.kind).one_label:
-            answers = log_softmax(answers, axis=1)
-        found: npt.NDArray[np.float32] = answers.astype(np.float32)
-        return found
+            answers = special.log_softmax(answers, axis=1)
+        return answers.astype(np.float32)

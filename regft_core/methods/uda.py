@@ -33,6 +33,8 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regu
 from regft_core.hooks.declare import Handed, MainPass, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.models.masking import choose_positions, maskable
+from regft_core.training.distances import kl
 
 #: Passes over texts: as they are, and with tokens hidden.
 TARGETS, HIDDEN = "uda.targets", "uda.hidden"
@@ -115,8 +117,6 @@ class Uda(Regulariser):
         """The weighted divergence, a scalar; see the head of this file."""
         if not self.options.weight:
             return None
-        from regft_core.models.masking import choose_positions, maskable
-
         texts, generator = step.texts(), step.generator("uda.hidden")
         with torch.no_grad():
             answers = step.forward(TARGETS, batch=texts, draw=TARGETS)
@@ -129,14 +129,10 @@ class Uda(Regulariser):
 
     def divergence(self, answers: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Two scalars of logits ``[U, K]``: the mean over texts, and the share of texts that count."""
-        from torch.nn.functional import cross_entropy
-
-        from regft_core.training.distances import kl
-
         most, label = answers.softmax(1).max(1)
         counts = (most > self.options.threshold).float()
         if self.options.targets == "hard":
-            each = cross_entropy(hidden, label, reduction="none")
+            each = torch.nn.functional.cross_entropy(hidden, label, reduction="none")
         else:
             each = kl(answers / self.options.temperature, hidden)
         return (each * counts).mean(), counts.mean()

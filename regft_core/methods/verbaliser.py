@@ -32,12 +32,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from regft_core.data.batches import collate
+from regft_core.data.encode import chosen
 from regft_core.data.prompts import appended, demonstration_room, demonstrations, drawn, prompted_lengths, word_tokens
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Batch, FitData, Step, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.models.masking import TRAINED_HEAD, take_head
 from regft_core.rng import derive
 from regft_core.schema import Name
 
@@ -168,12 +171,8 @@ class Verbaliser(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.masking import TRAINED_HEAD, take_head
-
         if not self.model.pretrained_head:
-            phase = self.options.head
-            state = handed[phase].of("masked_lm") if phase is not None else {}
-            take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee.source.name)
+            take_head(self, self.model.masked_lm_head, self.model.base_model, handed)
             self.marks.append(f"{self.name}: {TRAINED_HEAD}")
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
@@ -198,9 +197,6 @@ class Verbaliser(Regulariser):
 
     def change_batch(self, step: Step) -> Batch:
         """The batch with demonstrations behind each row, drawn for this step."""
-        from regft_core.data.batches import collate
-        from regft_core.data.encode import chosen
-
         if not self.declares.demonstration_sets:
             return step.batch
         rows, classes = step.batch.host_indices, len(self.model.label_words)

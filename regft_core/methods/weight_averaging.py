@@ -63,12 +63,10 @@ class WeightAveraging(Regulariser):
 
     @classmethod
     def check_options(cls, options: WeightAveragingConfig, phase: Phase) -> list[str]:
-        problems = []
         foreign = {"equal": ("decay",), "exponential": ("begin", "every"), "none": ()}[options.average]
-        for name in foreign:
-            if name in options.model_fields_set:
-                other = "exponential" if options.average == "equal" else "equal"
-                problems.append(f"{name} belongs to average: {other}; remove it")
+        other = "exponential" if options.average == "equal" else "equal"
+        written = [name for name in foreign if name in options.model_fields_set]
+        problems = [f"{name} belongs to average: {other}; remove it" for name in written]
         if cls.declare(options).active and phase.training.epochs == 0:
             problems.append("a phase without steps has nothing to average")
         return problems

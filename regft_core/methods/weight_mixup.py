@@ -29,7 +29,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -38,14 +38,16 @@ from regft_core.hooks.base import Cost, Declares, Description, Handed, Parameter
 from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.schema import Name
+from regft_core.training.optim import load_optimizer_tensors, optimizer_tensors
+from regft_core.training.schedules import constant, cosine
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from regft_core.models.weight_views import WeightMixing
     from regft_core.training.two_level import TwoLevelStep
 
 
+Form = Literal["factored", "convex", "full_rank"]
+FORMS: tuple[Form, ...] = get_args(Form)
 #: Where the attention comes from when it is not taken from an earlier phase.
 SOURCES = ("bilevel", "joint", "random")
 
@@ -59,7 +61,7 @@ class WeightMixupConfig(StrictModel):
         description="bilevel: learned on the validation share; joint: trained with the weights; random: drawn and "
         "frozen; or the name of the phase that learned it: taken from there and frozen",
     )
-    form: Literal["factored", "convex", "full_rank"] = "factored"
+    form: Form = "factored"
     rank: int = Field(1, ge=1, le=64)
     initial_std: float = Field(0.005, ge=0, description="sd of the initial attention around 1, clipped to [0, 1]")
     attention_learning_rate: float = Field(2e-3, gt=0)
@@ -122,7 +124,6 @@ class WeightMixup(Regulariser):
             # The released variant reads gradients of frozen tensors, which the graph would not hand over.
             recordable=paper and options.attention not in ("bilevel", "joint"),
             description=Description(
-                variant=options.variant,
                 cost=search_cost(options) if bilevel else Cost(),
                 refused=dict.fromkeys(("bf16", "fp16", "tf32"), why) if bilevel else {},
             ),
@@ -189,13 +190,11 @@ class WeightMixup(Regulariser):
         for parameter in self._attention().values():
             parameter.requires_grad_(needed)
 
-    def _attention(self) -> dict[str, nn.Parameter]:
+    def _attention(self) -> dict[str, torch.nn.Parameter]:
         return {f"attention/{n}/{key}": p for n, m in self.mixings.items() for key, p in m.named_parameters()}
 
     def _take(self, handed: Handed) -> None:
         """The attention that an earlier phase learned; ModelError when it was of another form."""
-        from regft_core.models.weight_views import FORMS
-
         state = handed.of(self.name)
         attention = self._attention()
         form = FORMS[int(state["form"].item())] if "form" in state else "none at all"
@@ -217,8 +216,6 @@ class WeightMixup(Regulariser):
         return training.epochs * (rows // (training.batch_size * training.accumulation) + 1)
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
-        from regft_core.models.weight_views import FORMS
-
         return {**self._attention(), "form": torch.tensor(float(FORMS.index(self.options.form)))}
 
     def _decay(self) -> float:
@@ -227,7 +224,6 @@ class WeightMixup(Regulariser):
         return 0.01 if self.options.variant == "paper" else 0.0
 
     def _two_level_step(self) -> TwoLevelStep:
-        from regft_core.training.schedules import constant, cosine
         from regft_core.training.two_level import TwoLevelStep
 
         attention, released = self._attention(), self.options.variant == "released"
@@ -321,16 +317,12 @@ class WeightMixup(Regulariser):
             self._project()
 
     def state(self) -> dict[str, Tensor]:
-        from regft_core.training.optim import optimizer_tensors
-
         if not hasattr(self, "two_level"):
             return {}
         self._log_shares()  # a checkpoint takes what is logged, and waits for the device anyway
         return optimizer_tensors(self.two_level.optimizer, prefix="attention")
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        from regft_core.training.optim import load_optimizer_tensors
-
         if hasattr(self, "two_level"):
             load_optimizer_tensors(self.two_level.optimizer, state, prefix="attention")
 

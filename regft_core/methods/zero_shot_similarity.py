@@ -13,18 +13,17 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
+from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
+from regft_core.data.encode import encode
 from regft_core.data.examples import Example
-from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.base import Declares, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Tensor, Trainee, is_last, takes_no_steps
 from regft_core.kinds import find
-from regft_core.lazy import np, torch
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from regft_core.lazy import Array, torch
 
 
 class ZeroShotSimilarityConfig(StrictModel):
@@ -62,30 +61,21 @@ class ZeroShotSimilarity(Regulariser):
             why.append("its YAML gives no 'range' to map the cosine to")
         return why
 
-    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        trainee.model.requires_grad_(False)
-
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """The range that cosines are mapped to; a task without one is refused."""
         ends = self.setting.value_range
         return {} if ends is None else {"range": torch.tensor(ends, dtype=torch.float64)}
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         assert trainee is not None
         first = self._embed(trainee, [example.text for example in examples])
         second = self._embed(trainee, [str(example.text_pair) for example in examples])
         cosine = torch.nn.functional.cosine_similarity(first, second)
         smallest, largest = kept["range"].tolist()
-        values = to_range(cosine, self.options.lowest, (smallest, largest))
-        found: npt.NDArray[np.float32] = values.unsqueeze(1).numpy()
-        return found
+        return to_range(cosine, self.options.lowest, (smallest, largest)).unsqueeze(1).numpy()
 
     def _embed(self, trainee: Trainee, texts: Sequence[str]) -> Tensor:
         """Means [n, H] over the tokens of each text, on the CPU."""
-        from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
-        from regft_core.data.encode import encode
         from regft_core.models.features import token_means
 
         rows = [Example(str(i), text, None, 0) for i, text in enumerate(texts)]

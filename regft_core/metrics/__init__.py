@@ -28,20 +28,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from regft_core.catalogue import KINDS, METRICS
 from regft_core.errors import ConfigError, Problem
-from regft_core.lazy import np
+from regft_core.lazy import Array, np
 from regft_core.names import nearest
 
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
-
 #: (gold [n], predicted [n], positive label or None) -> value
-Score = Callable[["Array", "Array", "int | None"], float]
+Score = Callable[[Array, Array, int | None], float]
 #: (gold [n], predictions [R, n], weights [B, n] that sum to n per row, positive) -> values [B, R]
-Weighted = Callable[["Array", "Array", "Array", "int | None"], "Array"]
+Weighted = Callable[[Array, Array, Array, int | None], Array]
 
 
 @dataclass(frozen=True)

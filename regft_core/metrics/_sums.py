@@ -8,16 +8,8 @@ of B resamples for R rows of predictions is one matrix product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
-from regft_core.lazy import np
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
-else:
-    Array = Any
+from regft_core.lazy import Array, np
 
 
 def is_constant(values: Array) -> bool:

@@ -13,10 +13,6 @@ RANGE = (0.0, 1.0)
 BY_OFFSETS = True
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return float(weighted(gold, predicted[None], np.ones((1, len(gold))), positive)[0, 0])
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     def labels(sets: Array) -> Array:
         return np.bitwise_count(sets).astype(np.float64)

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.checkpoint_files import plain_config
 from regft_core.models.devices import computing_alone, take_fast_products
 from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
+from regft_core.models.masks import prepared
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
 
@@ -274,3 +276,29 @@ def _refuse_other_faults(
             message = f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}"
             hint = "save model and config.json together (save_pretrained), or give another directory"
             raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
+
+
+class SecondEncoder(nn.Module):
+    """A masked language model of its own, from the same checkpoint as the classifier.
+
+    Attributes:
+        encoder: the base model, without a classifier.
+        head: masked-LM head, tied to the encoder's own input embedding.
+        pretrained: whether the checkpoint held the head.
+    """
+
+    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
+        super().__init__()
+        # Pooled, so that the encoder has no pooler of its own, which masked LMs do not read.
+        classifier = load_classifier(
+            source, kind="classification", labels=("0", "1"), dropout=dropout, head_seed=head_seed, pooling="mean"
+        )
+        self.head, self.pretrained = load_masked_lm_head(source, classifier, head_seed=head_seed)
+        self.encoder: Any = classifier.base_model
+        self.token_types = token_types
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Last hidden states ``[B, n, H]``."""
+        inputs = batch.model_inputs(self.token_types)
+        inputs["attention_mask"] = prepared(self.encoder, batch.attention_mask, batch.padded)
+        return self.encoder(**inputs)[0]

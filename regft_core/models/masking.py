@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
+from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
-from regft_core.models.load import load_classifier, load_masked_lm_head
-from regft_core.models.masks import prepared
-from regft_core.schema import DropoutConfig
-
-if TYPE_CHECKING:
-    from regft_core.data.batches import Batch
-    from regft_core.models.source import ModelSource
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Handed, Tensor
+from regft_core.lazy import np, torch
 
 #: Mark of a result.
 TRAINED_HEAD = "its masked-LM head was trained on the task's training text, the checkpoint has none"
@@ -78,61 +70,34 @@ def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor |
     """A copy of the batch with ``tokens`` (one, or one per position) at ``positions``: rows and columns ``[m]``."""
     ids = batch.input_ids.clone()
     # One token is written by a kernel; a tensor made of it on the host would have to be waited for.
-    ids[positions] = tokens.to(ids.dtype) if isinstance(tokens, Tensor) else ids.new_full((), tokens)
+    ids[positions] = tokens.to(ids.dtype) if isinstance(tokens, torch.Tensor) else ids.new_full((), tokens)
     return dataclasses.replace(batch, input_ids=ids)
 
 
-def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]:
+def own_parameters(head: torch.nn.Module, model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Parameters of a masked-LM head that the model does not have: all but the tied embedding."""
     shared = {id(parameter) for parameter in model.parameters()}
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
 
 
-def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
+def take_head(method: Regulariser, head: torch.nn.Module, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
     """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
 
     Args:
-        method: the regulariser that wants it, for messages.
+        method: the regulariser that wants it; its option ``head`` names the phase.
         model: whose parameters the head may share (the tied embedding).
-        state: of that phase; empty where no phase is named.
-        name: of the checkpoint, for messages.
 
     Raises ModelError where no phase trained the head, or it has no weights of its own to train.
     """
-    own = own_parameters(head, model)
+    own, phase, name = own_parameters(head, model), method.options.head, method.trainee.source.name
+    state = {} if phase is None else handed[phase].of("masked_lm")
     if not own:
-        message = f"{method}: the checkpoint '{name}' has no masked-LM head, and its family none that can be trained"
-        raise ModelError("masked-lm-untrainable", f"{message}\n    -> use a checkpoint that has one")
+        text = f"{method.name}: the checkpoint '{name}' has no masked-LM head, and its family none that can be trained"
+        raise ModelError("masked-lm-untrainable", f"{text}\n    -> use a checkpoint that has one")
     if any(f"head/{key}" not in state for key in own):
-        message = f"{method}: the checkpoint '{name}' has no masked-LM head and no phase trained one"
+        text = f"{method.name}: the checkpoint '{name}' has no masked-LM head and no phase trained one"
         hint = "add a phase with masked_lm: {trains: head}, named as head (pipelines/methods/mask_tuning.yaml)"
-        raise ModelError("masked-lm-head-missing", f"{message}\n    -> {hint}")
+        raise ModelError("masked-lm-head-missing", f"{text}\n    -> {hint}")
     with torch.no_grad():
         for key, parameter in own.items():
             parameter.copy_(state[f"head/{key}"])
-
-
-class SecondEncoder(nn.Module):
-    """A masked language model of its own, from the same checkpoint as the classifier.
-
-    Attributes:
-        encoder: the base model, without a classifier.
-        head: masked-LM head, tied to the encoder's own input embedding.
-        pretrained: whether the checkpoint held the head.
-    """
-
-    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
-        super().__init__()
-        # Pooled, so that the encoder has no pooler of its own, which masked LMs do not read.
-        classifier = load_classifier(
-            source, kind="classification", labels=("0", "1"), dropout=dropout, head_seed=head_seed, pooling="mean"
-        )
-        self.head, self.pretrained = load_masked_lm_head(source, classifier, head_seed=head_seed)
-        self.encoder: Any = classifier.base_model
-        self.token_types = token_types
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Last hidden states ``[B, n, H]``."""
-        inputs = batch.model_inputs(self.token_types)
-        inputs["attention_mask"] = prepared(self.encoder, batch.attention_mask, batch.padded)
-        return self.encoder(**inputs)[0]

@@ -121,7 +121,6 @@ class LowRank(nn.Module):
         return ((self.b.double() @ self.a.double()) * self.scale).to(self.b.dtype)
 
 
-FORMS = ("factored", "convex", "full_rank")
 #: Entries of the rows that are mixed at once on a CPU.
 ROWS_CHUNK = 1 << 15
 

@@ -195,7 +195,7 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
     """The difference of two methods on the same columns, paired by seed, in points.
 
     The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
-    it is the wider of that and of a normal interval (as in ``statistics/over_tasks.py``).
+    it is the wider of that and of a normal interval (as in ``statistics/arms.py``).
     """
     estimates: dict[tuple[str, str], Estimate] = {}
     weights: dict[tuple[str, str], float] = {}

@@ -18,9 +18,8 @@ from regft_core.report.read_grid import BlockData, CellData, Inputs
 from regft_core.report.values import Block, Comparison, Decision, Pair, Row, Score
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
-from regft_core.statistics.arms import Arms
+from regft_core.statistics.arms import Arms, rank_sets
 from regft_core.statistics.bootstrap import bounded
-from regft_core.statistics.over_tasks import rank_sets
 from regft_core.statistics.power import shares
 from regft_core.statistics.verdict import judge
 

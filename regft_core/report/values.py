@@ -10,9 +10,9 @@ from regft_core.report.facts import Cost, TunedArm
 from regft_core.report.formatting import listed, score, sign
 from regft_core.report.looks import Look
 from regft_core.report.read_grid import BlockData, CellData
+from regft_core.statistics.arms import RankSet
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
-from regft_core.statistics.over_tasks import RankSet
 from regft_core.statistics.verdict import BELOW, Sample, Verdict
 
 if TYPE_CHECKING:

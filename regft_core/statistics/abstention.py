@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from regft_core.lazy import stats
+
 #: Shares of the rows at which a sequence of tests starts.
 STARTS = (0.25, 0.5, 0.75, 1.0)
 #: Steps of one sequence, as a share of the rows.
@@ -37,9 +39,7 @@ def lower_bound(right: int, n: int, error: float) -> float:
     """Return Clopper and Pearson's lower bound of a proportion; it is too high with probability at most ``error``."""
     if right == 0:
         return 0.0
-    from scipy.stats import beta
-
-    return float(beta.ppf(error, right, n - right + 1))
+    return float(stats.beta.ppf(error, right, n - right + 1))
 
 
 def effective(groups: npt.ArrayLike) -> float:

@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
+from regft_core.lazy import Array, stats
 from regft_core.rng import derive
 
-Array = npt.NDArray[Any]
 #: (labels [n], predictions [R, n], weights [B, n] that sum to n per row) -> values [B, R]
 WeightedMetric = Callable[[Array, Array, Array], Array]
 
@@ -90,10 +90,8 @@ def seed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     """Return Student's t interval of the mean over seeds (NaN below two); it says nothing about examples."""
     if len(values) < 2:
         return math.nan, math.nan
-    from scipy.stats import t
-
     centre, error = float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
-    width = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    width = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
     return centre - width, centre + width
 
 
@@ -136,12 +134,10 @@ def estimated(observed: Array, standard_error_examples: float, replicates: Array
 
 def stretch(n: float, confidence: float) -> float:
     """Return how much wider than the plain bootstrap the spread of ``n`` seeds (or groups) is; about 1 for hundreds."""
-    from scipy.stats import t
-
     if n <= 1:
         return math.nan
     upper = (1 + confidence) / 2
-    return math.sqrt(n / (n - 1)) * float(t.ppf(upper, n - 1)) / NormalDist().inv_cdf(upper)
+    return math.sqrt(n / (n - 1)) * float(stats.t.ppf(upper, n - 1)) / NormalDist().inv_cdf(upper)
 
 
 def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:

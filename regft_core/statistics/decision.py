@@ -20,13 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
+from regft_core.lazy import Array, np
 from regft_core.rng import derive
 from regft_core.statistics import verdict
-
-Array = npt.NDArray[np.float64]
 
 #: Deviations, in points, with which true scores may scatter, and what is believed of each before the data.
 SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
@@ -178,5 +174,4 @@ def _spreads(variances: Array, inner: float, n: int) -> Array:
     evidence = posteriors.sum(axis=2)
     centres = np.log(evidence).sum(axis=0)
     weights = np.exp(centres - centres.max())
-    found = np.einsum("c,kch->kh", weights / weights.sum(), posteriors / evidence[:, :, None])
-    return np.asarray(found)
+    return np.einsum("c,kch->kh", weights / weights.sum(), posteriors / evidence[:, :, None])

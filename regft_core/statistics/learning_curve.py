@@ -17,12 +17,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
 
-import numpy as np
-import numpy.typing as npt
-
+from regft_core.lazy import Array, np
 from regft_core.statistics.bootstrap import Estimate
-
-Array = npt.NDArray[np.float64]
 
 #: Fewer sizes leave nothing to judge the fit by.
 FEWEST_SIZES = 3

@@ -12,11 +12,13 @@ reason seeds were added (Darling and Robbins, PNAS 1967; Lan and DeMets, Biometr
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
+from regft_core.lazy import optimize, stats
 from regft_core.statistics.verdict import POWER, Error, Sample, scale_of
 
 #: Most seeds that a plan asks for.
@@ -38,7 +40,6 @@ def detectable_gain(n: int, deviation: float, examples_error: float, *, confiden
     """
     if n < 2:
         return math.inf
-    from scipy.optimize import brentq
 
     def missing(effect: float) -> float:
         return _power(effect, n, confidence) - POWER
@@ -47,19 +48,17 @@ def detectable_gain(n: int, deviation: float, examples_error: float, *, confiden
     while missing(upper) < 0:
         upper *= 2
     floor = (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(POWER)) * examples_error
-    return math.hypot(float(brentq(missing, 0.0, upper, xtol=1e-9)) * deviation, floor)
+    return math.hypot(float(optimize.brentq(missing, 0.0, upper, xtol=1e-9)) * deviation, floor)
 
 
 def _power(effect: float, n: int, confidence: float) -> float:
     """Power at a standardised ``effect`` (difference / deviation)."""
-    from scipy.stats import nct, t
-
-    critical = float(t.ppf((1 + confidence) / 2, n - 1))
+    critical = float(stats.t.ppf((1 + confidence) / 2, n - 1))
     shift = effect * math.sqrt(n)
     if shift == 0:
         return 1 - confidence
-    wrong_side = float(nct.cdf(-critical, n - 1, shift))  # underflows to NaN far out
-    return float(nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
+    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # underflows to NaN far out
+    return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
 
 # ------------------------------------------------------------------------------------ planning
@@ -82,10 +81,8 @@ def plan_seeds(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, *, grid_seeds: int
 ) -> SeedPlan:
     """Plan for a true ``difference`` from a pilot; arguments as ``detectable_with``."""
-    from scipy.stats import chi2
-
     n = len(sample.values)
-    upper = math.sqrt((n - 1) / float(chi2.ppf(1 - SAFE, n - 1)))
+    upper = math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SAFE, n - 1)))
     common = (sample, comparisons, error, point)
     return SeedPlan(
         seeds_for(difference, *common),
@@ -120,11 +117,8 @@ def seeds_for(
     """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
     if detectable_with(LIMIT, sample, comparisons, error, point, factor) > difference:
         return None
-    low, high = 1, LIMIT
-    while high - low > 1:
-        middle = (low + high) // 2
-        if detectable_with(middle, sample, comparisons, error, point, factor) <= difference:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def shows(seeds: int) -> bool:
+        return detectable_with(seeds, sample, comparisons, error, point, factor) <= difference
+
+    return 2 + bisect_left(range(2, LIMIT), True, key=shows)

@@ -9,6 +9,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from regft_core.lazy import stats
+
 Outcome = Literal["reproduced", "smaller", "not shown", "contradicted", "not tested here"]
 
 #: A gain below this share of the printed one is of no size that matters.
@@ -101,10 +103,8 @@ def welch_interval(value: float, parts: Sequence[tuple[float, int]], confidence:
     total = sum(variance for variance, _ in parts)
     if not parts or total == 0 or min(n for _, n in parts) < 2:
         return math.nan, math.nan
-    from scipy.stats import t
-
     freedom = total**2 / sum(variance**2 / (n - 1) for variance, n in parts)
-    half = float(t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
     return value - half, value + half
 
 
@@ -120,9 +120,7 @@ def log_ratio(first: Sequence[float], second: Sequence[float], confidence: float
     (a, b), counts = (float(part.mean()) for part in away), [len(part) for part in away]
     if min(counts) < 2 or not a or not b:
         return math.nan, math.nan, math.nan
-    from scipy.stats import t
-
-    critical = float(t.ppf((1 + confidence) / 2, sum(counts) - 2)) ** 2
+    critical = float(stats.t.ppf((1 + confidence) / 2, sum(counts) - 2)) ** 2
     errors = [critical * float(part.var(ddof=1)) / len(part) for part in away]
     # Ratios r with (a - r b)^2 <= errors[0] + r^2 errors[1].
     left, right = a * a - errors[0], b * b - errors[1]

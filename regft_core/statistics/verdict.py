@@ -32,12 +32,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from regft_core.lazy import Array, np, optimize, special
 from regft_core.rng import derive
 
-Array = npt.NDArray[np.float64]
 Word = Literal["better", "worse", "no difference shown", "no verdict"]
 #: Marks of the words in tables; ``BELOW_MARK`` stands beside a score.
 SYMBOLS: dict[Word, str] = {"better": "+", "worse": "\N{MINUS SIGN}", "no difference shown": "=", "no verdict": "?"}
@@ -230,9 +227,7 @@ class Error:
 
     def log_tail(self, beyond: Array) -> Array:
         """log P(|error| > beyond) of each of ``beyond`` [n]."""
-        from scipy.special import ndtr
-
-        tail = 2 * ndtr(-beyond[:, None] / self.deviations) @ self.weights
+        tail = 2 * special.ndtr(-beyond[:, None] / self.deviations) @ self.weights
         return np.asarray(np.log(np.maximum(tail, 1e-300)))
 
     def table(self) -> tuple[Array, Array]:
@@ -243,10 +238,10 @@ class Error:
 
     def half_width(self, level: float) -> float:
         """Where the tail is exp(``level``)."""
-        from scipy.optimize import brentq
-
         most = 40 * float(self.deviations[-1])
-        return float(brentq(lambda x: float(self.log_tail(np.array([x]))[0]) - level, 0.0, most, xtol=most * 1e-9))
+        return float(
+            optimize.brentq(lambda x: float(self.log_tail(np.array([x]))[0]) - level, 0.0, most, xtol=most * 1e-9)
+        )
 
 
 def _level(errors: Sequence[Error], samples: Sequence[Sample], error: float, rng_seed: int) -> float:

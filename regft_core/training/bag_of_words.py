@@ -9,13 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
-
-Array = npt.NDArray[np.float64]
+from regft_core.lazy import Array, np, sparse
 
 #: Words of one character count too (negations, pronouns, digits); scikit-learn drops them by default.
 WORD = r"(?u)\b\w+\b"
@@ -71,8 +67,6 @@ class BagOfWords:
 
     def features(self, examples: Sequence[Example]) -> Any:
         """Sparse features [n, d] of single texts, [n, 3d + 1] of pairs."""
-        from scipy import sparse
-
         first = self._texts([example.text for example in examples])
         second_texts = [example.text_pair for example in examples if example.text_pair is not None]
         if not second_texts:
@@ -88,8 +82,6 @@ class BagOfWords:
         return sizes if columns == sum(sizes) else [*sizes * 3, 1]
 
     def _texts(self, texts: Sequence[str]) -> Any:
-        from scipy import sparse
-
         parts, start = [], 0
         for block in self.blocks:
             options = {"vocabulary": block["terms"]}

@@ -15,15 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from regft_core import metrics
-from regft_core.hooks.declare import Setting
+from regft_core.hooks.declare import FitData, Setting
 from regft_core.kinds import Kind, find
 from regft_core.kinds._decision import Decision
+from regft_core.lazy import Array, np
 from regft_core.rng import derive
-from regft_core.training.logistic import FOLDS, Array, Penalty, Rows, Solution, classify, smallest_loss, solve
+from regft_core.training.logistic import FOLDS, Penalty, Rows, Solution, classify, smallest_loss, solve
 
 #: Strengths tried for heads: the fit minimises the mean loss plus strength / 2 * ||W||^2 (ridge: + strength * ||W||^2).
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
@@ -33,6 +31,26 @@ WORD_STRENGTHS = tuple(10.0**power for power in range(-3, 3))
 SPANNED = 2_000
 #: Taken for words where there is nothing to choose by (scikit-learn's C = 1).
 USUAL_STRENGTH = 1.0
+
+
+def rows_of(method: str, data: FitData, features: Any, labels: Any, what: str | None = None) -> Rows:
+    """Return the training rows of a phase as a linear fit reads them; ``method`` names the stream that draws folds.
+
+    Args:
+        features: as in ``Rows``.
+        labels: [n].
+        what: heads notes and errors; ``method`` when absent.
+    """
+    setting, trainee = data.setting, data.trainee
+    return Rows(
+        features,
+        np.asarray(labels, np.int64 if find(setting.kind).has_labels else np.float64),
+        setting.num_labels,
+        seed=derive(trainee.seed, trainee.phase, f"{method}.folds"),
+        weights=setting.class_weights,
+        groups=data.training_groups,
+        what=what or method,
+    )
 
 
 def classify_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: float | None = None) -> Solution:
@@ -170,16 +188,14 @@ def _folded(solution: Solution, centre: Array, scale: Array) -> Solution:
 # a long tail has few rows to choose by.
 
 #: Multiples of a direction that are tried; 0, the most probable label, is one of them.
-STEPS = np.arange(-10, 61) / 40
+STEPS = tuple(step / 40 for step in range(-10, 61))
 #: Resamples of the rows over which a multiple is judged.
 RESAMPLES = 50
 #: Rows of a class (in harmonic mean) that the multiple 1 counts as.
 ROWS_FOR_ONE = 5
 
 
-def fit_decision(
-    kind: Kind, logits: Array, gold: npt.NDArray[np.int64] | npt.NDArray[np.uint64], metric: str, positive: int | None
-) -> Decision:
+def fit_decision(kind: Kind, logits: Array, gold: Array, metric: str, positive: int | None) -> Decision:
     """Return the decision with the best ``metric``.
 
     Args:
@@ -219,7 +235,7 @@ def fit_decision(
     return Decision(tuple(best.tolist()), at_least_one)
 
 
-def decision_of(setting: Setting, left_out: Array | None, labels: npt.NDArray[Any]) -> Decision | None:
+def decision_of(setting: Setting, left_out: Array | None, labels: Array) -> Decision | None:
     """Return the decision of a solved head: None where the most probable label is it, or no fold left rows out.
 
     Args:
@@ -230,8 +246,7 @@ def decision_of(setting: Setting, left_out: Array | None, labels: npt.NDArray[An
     return fit_decision(find(setting.kind), left_out, labels, setting.metric, setting.positive)
 
 
-def _log_ratio(above: npt.NDArray[np.int64], below: npt.NDArray[np.int64]) -> Array:
+def _log_ratio(above: Array, below: Array) -> Array:
     """log(above / below), 0 where either is 0."""
     ratio = np.where((above > 0) & (below > 0), above / np.maximum(below, 1), 1.0)
-    found: Array = np.log(np.where(ratio > 0, ratio, 1.0))
-    return found
+    return np.log(np.where(ratio > 0, ratio, 1.0))

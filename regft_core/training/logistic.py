@@ -12,15 +12,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from scipy.special import log_softmax
-
 from regft_core.data.examples import divide
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
-
-Array = npt.NDArray[np.float64]
+from regft_core.lazy import Array, np, special
 
 FOLDS = 5
 #: How far below the lowest present class the bias of a class without a row is put: it has e^-10 of its odds.
@@ -42,16 +37,14 @@ class Rows:
     """
 
     features: Any
-    targets: npt.NDArray[Any]
+    targets: Array
     classes: int = 1
     seed: int = 0
     weights: Any = None
     groups: Sequence[str] | None = None
     what: str = "linear_head"
 
-    def folds(
-        self, count: int, divided: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[list[tuple[Any, Any]] | None, list[str]]:
+    def folds(self, count: int, divided: Array | None = None) -> tuple[list[tuple[Any, Any]] | None, list[str]]:
         """(training rows, left-out rows) of ``count`` folds; None with a note where groups leave too few.
 
         ``divided``: [n] the rows that folds leave out; the others are among the training rows of each. None: all.
@@ -160,7 +153,7 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
         for train, aside in splits:
             weight, bias, _ = fit_logistic(features[train], labels[train], strength, penalty, weights)
             logits = features[aside] @ weight.T + bias
-            logs = log_softmax(logits, axis=1)
+            logs = special.log_softmax(logits, axis=1)
             own = logs[np.arange(len(aside)), np.searchsorted(present, labels[aside])]
             total -= float(own.sum() if weights is None else own @ weights[labels[aside]])
             answers[strength][aside] = logits.min() - ABSENT
@@ -205,7 +198,7 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
 
 
 def fit_logistic(
-    features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty, weights: Array | None = None
+    features: Any, labels: Array, strength: float, penalty: Penalty, weights: Array | None = None
 ) -> tuple[Array, Array, bool]:
     """(weight [K, d], bias [K], converged) for the K labels that occur, in their order; columns sum to 0."""
     from sklearn.exceptions import ConvergenceWarning

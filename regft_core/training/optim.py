@@ -9,10 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.declare import ParameterGroup, behind
+from regft_core.lazy import torch
 from regft_core.schema.training import TrainingConfig
 
 

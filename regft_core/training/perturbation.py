@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-import torch
-from torch import Tensor
-
-if TYPE_CHECKING:
-    from regft_core.models.sites import EmbeddingSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
+from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
+from regft_core.lazy import torch
 
 Law = Literal["normal", "uniform", "sign"]
 
@@ -87,12 +82,11 @@ class WordPerturbation:
         """The perturbations in the order of their look-ups; each is a leaf that asks for gradients."""
         return [self.values[index] for index in sorted(self.values)]
 
-    @torch.no_grad()
     def update(self, values: Sequence[Tensor]) -> None:
         """Put ``values`` instead of :meth:`tensors`, 0 on padding."""
         for index, value in zip(sorted(self.values), values, strict=True):
-            kept = value * self.positions[index].unsqueeze(-1)
-            self.values[index] = kept.detach().requires_grad_()
+            kept = value.detach() * self.positions[index].unsqueeze(-1)
+            self.values[index] = kept.requires_grad_()
 
     def draws(self, law: Law, purpose: str, *key: str | int) -> Iterator[Tensor]:
         """Fresh draws for each of :meth:`tensors`."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Diagnostics, Handed, MainPass, ParameterGroup, Regulariser, Setting, implements
 from regft_core.hooks.declare import ClipSide, Example, FitData, Step, Tensor, Trainee, behind
-from regft_core.lazy import torch
+from regft_core.lazy import Array, torch
 from regft_core.models.architectures import architectures
 from regft_core.names import nearest
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.chunks import multiply
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 class Stack:
@@ -85,6 +81,8 @@ class Stack:
             regulariser.edit_weights(trainee)
         for regulariser in self.in_edit_order:
             regulariser.prepare(trainee, {name: handed[name] for name in regulariser.declares.needs})
+        if self.predictor is not None:  # nothing of the model that it answers for is trained
+            trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """``fit`` of all, in ``edit_order``."""
@@ -251,9 +249,7 @@ class Stack:
         for regulariser in self.in_edit_order:
             regulariser.rebuild(trainee, behind(f"{regulariser.name}.", kept))
 
-    def predict(
-        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
-    ) -> npt.NDArray[np.float32]:
+    def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         """Answers of the regulariser that owns the prediction."""
         assert self.predictor is not None
         return self.predictor.predict(trainee, behind(f"{self.predictor.name}.", kept), examples)

@@ -13,14 +13,12 @@ from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
-import numpy as np
-from scipy.special import log_softmax
-
 from regft_core import metrics
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
+from regft_core.lazy import Array, np, special
 from regft_core.training.linear_solution import classify_words, fit_decision, regress_words, ridge, spanned
-from regft_core.training.logistic import FOLDS, Array, Penalty, Rows, Solution, classify, folds_of, solve
+from regft_core.training.logistic import FOLDS, Penalty, Rows, Solution, classify, folds_of, solve
 
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3
@@ -47,7 +45,7 @@ def answers(kind: Kind, features: Any, solution: Solution) -> Array:
 
 def probabilities(kind: Kind, logits: Array) -> Array:
     """[n, K] probabilities of logits."""
-    return np.exp(log_softmax(logits, axis=1)) if kind.one_label else 1 / (1 + np.exp(-logits))
+    return np.exp(special.log_softmax(logits, axis=1)) if kind.one_label else 1 / (1 + np.exp(-logits))
 
 
 def logits_of(kind: Kind, found: Array) -> Array:

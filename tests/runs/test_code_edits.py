@@ -105,11 +105,11 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24", {"pats"}, set()),
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
-    ("models/masking.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
+    ("models/masking.py", "", "\nUSED = 1\n", {"posttrained"}, set()),
     ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "projections=()", METHODS, {"evaluate"}),
     ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
-    ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
+    ("data/encode.py", "LIMIT_TOKENS = 2", "LIMIT_TOKENS = 3", METHODS, {"evaluate"}),
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),
     # What merges, judges, draws and reads.
     ("training/merges/__init__.py", ".double()", ".float()", MEMBERS, set()),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regft_core.data import encode as module
 from regft_core.data.encode import encode, token_memory
@@ -52,14 +50,3 @@ def test_whatever_changes_the_tokens_is_another_key(monkeypatch: pytest.MonkeyPa
             assert encode(SINGLES, BERT, 8, memory, reading=reading) == encode(SINGLES, BERT, 8, reading=reading)
     assert len(calls) == 5 + 3 + 6
     assert token_memory("a") is token_memory("a") is not token_memory("b")
-
-
-text = st.text(max_size=6)
-example_lists = st.lists(st.builds(Example, st.just("0"), text, st.none() | text, st.just(0)), max_size=4)
-
-
-@given(example_lists, example_lists)
-def test_different_texts_never_share_a_key(one: list[Example], other: list[Example]) -> None:
-    same = [(e.text, e.text_pair) for e in one] == [(e.text, e.text_pair) for e in other]
-    keys = [module._key(rows, 16, True, None, None) for rows in (one, other)]
-    assert (keys[0] == keys[1]) == same

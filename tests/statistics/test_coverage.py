@@ -11,8 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from regft_core.statistics.arms import Arms
-from regft_core.statistics.over_tasks import rank_sets
+from regft_core.statistics.arms import Arms, rank_sets
 from regft_core.statistics.power import shares
 from regft_core.statistics.reproduction import welch_interval
 from regft_core.statistics.verdict import judge

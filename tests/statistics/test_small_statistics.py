@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from regft_core.statistics.arms import Arms
+from regft_core.statistics.arms import Arms, RankSet, rank_sets
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
-from regft_core.statistics.over_tasks import RankSet, rank_sets
 from regft_core.statistics.power import detectable_gain, shares
 from regft_core.statistics.reliability import fit_temperature
 from regft_core.statistics.reproduction import log_ratio

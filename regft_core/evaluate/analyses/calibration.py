@@ -13,18 +13,16 @@ predicted label and r whether it is right:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from regft_core.evaluate.analysis_result import Findings, Plot, Table
-from regft_core.lazy import np
+from regft_core.lazy import Array, np
 from regft_core.schema import StrictModel
 from regft_core.statistics.reliability import equal_mass
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
 
 DESCRIPTION = "calibration errors, Brier score, likelihood and reliability of the predicted probabilities"
@@ -58,12 +56,12 @@ def scores(judged: EvaluatedSet, bins: int) -> dict[str, float]:
     }
 
 
-def equal_width(confidences: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
+def equal_width(confidences: Array, bins: int) -> Array:
     """[n] bin of each confidence; bin b holds (b / bins, (b + 1) / bins]."""
     return np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
-def calibration_error(confidences: npt.NDArray[Any], right: npt.NDArray[Any], which: npt.NDArray[Any]) -> float:
+def calibration_error(confidences: Array, right: Array, which: Array) -> float:
     """Mean over examples of their bin's |mean confidence - accuracy|; ``which`` [n] are the bins."""
     gaps = np.bincount(which, weights=confidences - right)
     return float(np.abs(gaps).sum() / len(confidences))

@@ -5,17 +5,15 @@ Over the text's tokens of every set; added tokens such as [CLS] and padding are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from regft_core.evaluate.analysis_result import Findings, Plot, Table
-from regft_core.lazy import np
+from regft_core.lazy import Array, np
 from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
 
 DESCRIPTION = "how sure a method with a confidence per token is of the tokens (TDT, figure 4)"
@@ -39,7 +37,7 @@ def run(run: EvaluatedRun) -> Findings:
     return Findings(scalars, tables, {"mean": (0.0, 1.0), "sd": (0.0, 0.5), "tokens": (0.0, None)})
 
 
-def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> npt.NDArray[Any]:
+def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> Array:
     """[tokens] confidence of all text tokens of a set; raises Unfit where no method has learned one."""
     from regft_core.evaluate.hidden import token_confidence
 
@@ -49,7 +47,7 @@ def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> npt.NDArray[Any]:
     return np.concatenate([row[free].astype(np.float64) for row, free in zip(rows, inside, strict=True)])
 
 
-def histogram(values: npt.NDArray[Any], bins: int) -> Table:
+def histogram(values: Array, bins: int) -> Table:
     """Tokens and their share per bin, of values ``[n]``; a border belongs to the bin above, 1 to the last."""
     counts, edges = np.histogram(values, bins=bins, range=(0.0, 1.0))
     centres = (edges[:-1] + edges[1:]) / 2

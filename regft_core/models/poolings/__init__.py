@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from regft_core.hooks.declare import Tensor
-from regft_core.lazy import torch
+from regft_core.lazy import Tensor, torch
 
 
 def cls(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:

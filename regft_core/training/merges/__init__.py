@@ -14,8 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from regft_core.hooks.declare import Tensor
-from regft_core.lazy import torch
+from regft_core.lazy import Tensor, torch
 
 #: Named tensors by what they are: ``weights``, ``state``, ``kept``.
 Outcome = Mapping[str, Mapping[str, Tensor]]

@@ -30,7 +30,7 @@ from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
+from regft_core.runs.trials import choice_of, score_key, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import Cached, PlanRow, plan_rows
@@ -152,11 +152,8 @@ def _tuned_search(context: Context) -> str:
     """Hash of the trials, of the rule that chooses among them, and of what each choice would train."""
     project, tuning = context.project, context.project.params.tuning
     assert tuning is not None
-    trials = []
-    for job in trials_that_choose(project, context.job):
-        trial = Context(job, project=project)
-        identity = score_identity(trial, trial.last.key())
-        trials.append([job.values, sha256_json(identity)])
+    jobs = trials_that_choose(project, context.job)
+    trials = [[job.values, score_key(Context(job, project=project))] for job in jobs]
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
 

@@ -22,8 +22,8 @@ from regft_core.runs.opened_project import Job, opened
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
-from regft_core.schema.method import FINETUNE, Phase
+from regft_core.runs.trials import choice_of, look_up_trial, score_key, trials_that_choose, try_values
+from regft_core.schema.method import Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
@@ -101,15 +101,12 @@ class Planner:
             return waits
         shares, keys = self.steps(context, context.method.earlier), set[str]()
         for tried in (Context(trial, project=self.project) for trial in trials):
-            keys |= {phase.key() for phase in tried.phases} | {self._score_key(tried)}
+            keys |= {phase.key() for phase in tried.phases} | {score_key(tried)}
         return {self._add(PlannedJob(replace(job, until="search"), shares, keys, waits))}
 
     def _add(self, planned: PlannedJob) -> int:
         self.jobs.append(planned)
         return len(self.jobs) - 1
-
-    def _score_key(self, trial: Context) -> str:
-        return sha256_json(score_identity(trial, trial.last.key()))
 
     def _add_run(self, job: Job) -> int:
         """Add a run whose values are known, or a trial; returns the index of the job that makes its result."""
@@ -119,8 +116,7 @@ class Planner:
         if job.until == "search":
             result = sha256_json(sorted(made.values()))  # of all phases: another run may share the last one alone
         else:
-            result = made[FINETUNE]
-            result = self._score_key(context) if job.trial is not None else evaluation_key(context, result)
+            result = evaluation_key(context) if job.trial is None else score_key(context)
         if result in self._known:
             return self._known[result]  # two methods that amount to the same
         store = context.store

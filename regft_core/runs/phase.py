@@ -71,7 +71,7 @@ def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -
     return made_once(
         phase.run,
         lambda now: now.phase(phase.name).identity(member),
-        lambda: scope_of_phase(phase, member),
+        lambda _: scope_of_phase(phase, member),
         f"phase '{_label(phase, member)}'",
         make,
         key=phase.key(member),

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 from regft_core import metrics
 from regft_core.data.examples import to_jsonl
-from regft_core.disk.canonical import sha256_text
+from regft_core.disk.canonical import sha256_json, sha256_text
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
@@ -145,17 +144,21 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
         return {"score": value}, {}, {}
 
-    identity, scope = partial(score_identity, key=trained["key"]), _score_scope(context)
-    result = made_once(context, identity, lambda: scope, "the score of a trial", score).result
+    result = made_once(context, score_identity, _score_scope, "the score of a trial", score).result
     return record | {name: result.get(name) for name in ("status", "error", "score")}
 
 
-def score_identity(context: Context, key: str) -> Record:
-    """Everything that determines the score of a trial whose run has this ``key``."""
+def score_key(context: Context) -> str:
+    """Key of the score of a trial."""
+    return sha256_json(score_identity(context))
+
+
+def score_identity(context: Context) -> Record:
+    """Everything that determines the score of a trial."""
     return {
         "format": RUN_FORMAT,
         "phase": "trial score",
-        "run": key,
+        "run": context.last.key(),
         "rows": sha256_text(to_jsonl(context.held_out)) if context.without_dev else context.dev_sha256,
         "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
         "model": context.last.reading,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from regft_core.catalogue import KINDS, MERGES, METHODS, METRICS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.disk.reading import read_json
+from regft_core.models.architectures import Architecture, architecture_of
 from regft_core.models.source import ModelSource
 from regft_core.runs.code import Scope
 
 if TYPE_CHECKING:
-    from regft_core.models.architectures import Architecture
     from regft_core.runs.run_phase import RunPhase
 
 #: Raised when the meaning of anything in the store changes in a way that no hash shows.
@@ -105,7 +105,5 @@ def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
 
 def family(source: ModelSource) -> Architecture:
     """Return the encoder's family. Raises ModelError for one that is not known."""
-    from regft_core.models.architectures import architecture_of
-
     model_type = read_json(source.path / "config.json").get("model_type")
     return architecture_of(model_type, where=f"model '{source.name}'")

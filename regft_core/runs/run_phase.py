@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.data.encode import token_memory, vector_memory
+from regft_core.data.encode import Encoded, encode, token_memory, vector_memory
 from regft_core.data.examples import UNLABELLED, Example
 from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
@@ -31,7 +31,6 @@ from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
-    from regft_core.data.encode import Encoded
     from regft_core.models.features import Features
     from regft_core.runs.context import Context
 
@@ -118,8 +117,6 @@ class RunPhase:
 
     def encode(self, examples: list[Example]) -> Encoded:
         """Tokenise as the phase reads texts; the same texts of another run of this process are not tokenised again."""
-        from regft_core.data.encode import encode
-
         return encode(
             examples,
             self.tokenizer,

@@ -31,7 +31,7 @@ from regft_core.grid.measured_lengths import (
     measure_task,
     up_to_date_lengths,
 )
-from regft_core.grid.missing_files import require_named_sets, tasks_to_prepare
+from regft_core.grid.missing_files import require_named_sets, splits_read, tasks_to_prepare
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
 from regft_core.names import listing
@@ -228,17 +228,7 @@ def rows_of_each_set(project: Project) -> int | None:
 
 def source_files(project: Project, task: str) -> dict[str, Path]:
     """The files that a task's rows and those of its sets come from, by the name that the task gives."""
-    config = prepared_task(project, task)
-    splits: list[tuple[Any, str | None]] = [
-        (config.source, config.splits.train),
-        (config.source, config.splits.judging),
-        (config.source, config.splits.unlabelled),
-    ]
-    for name, ood in config.ood.items():
-        other = project.tasks.get(name)
-        source = ood.source or (other.source if other is not None else None)
-        splits.append((source, ood.split or (other.splits.judging if other is not None else None)))
-    files = {split for source, split in splits if isinstance(source, FilesSource) and split is not None}
+    files = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
     return {split: project.root / "data" / below_data(split) for split in sorted(files)}
 
 

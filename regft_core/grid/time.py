@@ -201,7 +201,6 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
             message = f"the time of a step could not be measured: {error.failures[0].message}"
             raise RunFailed("not-measured", f"{message}\n    -> correct what it names, or go on without") from error
         with suppress(StoreError, OSError):  # it is measured again
-            file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, times)
     return times[key]
 

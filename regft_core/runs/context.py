@@ -19,7 +19,6 @@ from regft_core.runs.rows import groups_of, trial_rows
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
-from regft_core.schema.method import FINETUNE
 from regft_core.schema.params import TuningConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.project import Project
@@ -48,7 +47,7 @@ class Context:
             self.method, self.start = self.project.tuned(job.method, job.task, job.values)
         self.task_config = self.project.tasks[job.task]
         self.registry = cast(Registry, self.project.builder.registry)
-        self._phases: dict[str, RunPhase] = {}
+
         self._sources: dict[EncoderConfig, ModelSource] = {}
         self._keys: dict[tuple[str, int | None], str] = {}
 
@@ -82,21 +81,19 @@ class Context:
         """The run store."""
         return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
 
-    def phase(self, name: str) -> RunPhase:
-        """One of its phases."""
-        if name not in self._phases:
-            self._phases[name] = RunPhase(self, name)
-        return self._phases[name]
-
-    @property
+    @cached_property
     def phases(self) -> list[RunPhase]:
         """All phases, in their order."""
-        return [self.phase(phase.name) for phase in self.method.phases]
+        return [RunPhase(self, phase) for phase in self.method.phases]
+
+    def phase(self, name: str) -> RunPhase:
+        """One of its phases."""
+        return next(phase for phase in self.phases if phase.name == name)
 
     @property
     def last(self) -> RunPhase:
         """Fine-tuning, whose answers are those of the run."""
-        return self.phase(FINETUNE)
+        return self.phases[-1]
 
     @cached_property
     def evaluated(self) -> list[Context]:

@@ -16,16 +16,16 @@ from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
-from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
+from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Logged, Work, seal
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
 from regft_core.settings.run_config import run_config
 
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
 WEIGHTS = "weights"
-#: Of the files with a row for each step of each seed.
+#: Of the file with a row for each step of each seed.
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
-LOGGED_COLUMNS = ("seed", "phase", "step", "name", "value")
+
 #: Parts of a record that have files of their own.
 _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
 #: Parts of a finding that are those of its evaluation, not of the run.
@@ -110,7 +110,7 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
         evaluated = "primary" in settings
         fill_in(folder / (RESULT if evaluated else MANIFEST), json_text({**settings, "runs": runs}).encode())
         if not evaluated:
-            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, LOGGED_COLUMNS, "diagnostics")):
+            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, Logged._fields, "diagnostics")):
                 rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
                 fill_in(folder / file, _csv(columns, rows))
         for name, content in _findings(records).items():

@@ -45,8 +45,8 @@ class RunPhase:
         encoder: the section ``model`` of ``params.yaml`` with what task, method and phase override.
     """
 
-    def __init__(self, run: Context, name: str) -> None:
-        self.run, self.name, self.declared = run, name, run.method.phase(name)
+    def __init__(self, run: Context, declared: Phase) -> None:
+        self.run, self.name, self.declared = run, declared.name, declared
         self.seed = run.job.seed if self.declared.seed is None else self.declared.seed
         self.entries = phase_entries.entries(run.registry, self.declared.regularisers)
         self.acting = phase_entries.active(self.entries)

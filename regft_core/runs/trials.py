@@ -21,14 +21,13 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.opened_project import Job
+from regft_core.runs.records import Trial
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.project import Project
 
 Record = dict[str, Any]
-#: What is kept of every trial.
-TRIAL_KEYS = ("trial", "values", "key", "status", "error", "score", "seconds", "steps")
 
 
 def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
@@ -67,7 +66,7 @@ def _over_folds(records: Sequence[Record]) -> Record:
         "seconds": sum(record["seconds"] for record in records),
         "steps": sum(record["steps"] or 0 for record in records),
     }
-    return {key: (first | together)[key] for key in TRIAL_KEYS}
+    return {key: (first | together)[key] for key in Trial.model_fields}
 
 
 def trials_that_choose(project: Project, job: Job) -> list[Job]:

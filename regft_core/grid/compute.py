@@ -128,10 +128,6 @@ class _Grid:
     def _compute(self, jobs: Sequence[PlannedJob], waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
         store, executor = project_store(self.project), self.project.params.execution.executor
         failures: Failures = {}
-        cells_of: dict[int, list[str]] = {}
-        for name, indices in waiting.items():
-            for index in indices:
-                cells_of.setdefault(index, []).append(name)
         self.say(f"{self.stage}: {counted(jobs)}, {plural(len(jobs), 'job')} on the executor '{executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         needed_later = {i for i, one in enumerate(jobs) if self.stage == "search" and one.job.trial is None}
@@ -151,10 +147,11 @@ class _Grid:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)
-                for name in cells_of.get(index, ()):
-                    waiting[name].discard(index)
-                    if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
-                        failures[name] = reason
+                for name, indices in waiting.items():
+                    if index in indices:
+                        indices.discard(index)
+                        if not indices and (reason := self._collect(name, stale[name])) is not None:
+                            failures[name] = reason
                 board.ended(jobs[index].job.name)  # after its cell is written, which takes time, too
                 if index not in needed_later:
                     needed.subtract(jobs[index].keys)
@@ -168,7 +165,7 @@ class _Grid:
                 for failure in error.failures:
                     if failure.trace:
                         print(failure.trace, file=sys.stderr)
-                    for name in cells_of.get(failure.index, ()):
+                    for name in (name for name, indices in waiting.items() if failure.index in indices):
                         # What comes after this stage may have failed: then its own result is there.
                         if name not in failures and self._collect(name, stale[name]) is not None:
                             failures[name] = f"{failure.job}: {failure.message}"

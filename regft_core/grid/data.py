@@ -25,12 +25,7 @@ from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
-from regft_core.grid.measured_lengths import (
-    fast_tokenizer,
-    lengths_inputs,
-    measure_task,
-    up_to_date_lengths,
-)
+from regft_core.grid.measured_lengths import fast_tokenizer, lengths_inputs, measure_task, up_to_date_lengths
 from regft_core.grid.missing_files import require_named_sets, splits_read, tasks_to_prepare
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
@@ -82,8 +77,6 @@ def _check_words(project: Project) -> None:
         for encoder in (method.encoder(project.model(task), phase) for phase in method.phases)
         if encoder.pooling == "mask"
     ]
-    if not at_mask:
-        return
     problems: list[Problem] = []
     hint = "choose a shorter or more common word, such as yes, no, good"
     tasks = dict.fromkeys([*project.params.grid.tasks, *other_tasks([method for method, _ in at_mask], labelled=True)])

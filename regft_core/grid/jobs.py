@@ -71,11 +71,6 @@ class Planner:
         self.jobs = list[PlannedJob]()
         #: Key of a result -> index of the job that makes it.
         self._known: dict[str, int] = {}
-        #: Name of a trial -> index of its last job.
-        self._trials: dict[str, int] = {}
-        tuning = project.params.tuning
-        #: The share of its rows that a trial trains on; None where it trains on all.
-        self._share = None if tuning is None else tuning.share
 
     def add(self, job: Job, stage: Stage) -> set[int]:
         """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for."""
@@ -92,10 +87,7 @@ class Planner:
     def _add_tuned_search(self, job: Job) -> set[int]:
         """Add the trials that are missing, and the phases before fine-tuning with the values that they will choose."""
         trials = trials_that_choose(self.project, job)
-        for trial in trials:
-            if trial.name not in self._trials and look_up_trial(trial, self.project) is None:
-                self._trials[trial.name] = self._add_run(trial)
-        waits = {self._trials[trial.name] for trial in trials if trial.name in self._trials}
+        waits = {self._add_run(trial) for trial in trials if look_up_trial(trial, self.project) is None}
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
         if not context.method.earlier:
             return waits
@@ -136,7 +128,7 @@ class Planner:
         job, shares = context.job, dict[str, float]()
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
-            rows = int(rows * (self._share or 1))
+            rows = int(rows * context.tuning.share)
         for of_run in (context.phase(phase.name) for phase in phases):
             phase = of_run.settled
             count = planned_rows(self.project, job.task, phase, rows)
@@ -152,11 +144,7 @@ class Planner:
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
-KEEP_FREED_MEMORY = {
-    "THP_MEM_ALLOC_ENABLE": "1",
-    "MALLOC_TRIM_THRESHOLD_": "2147483647",
-    "MALLOC_MMAP_MAX_": "0",
-}
+KEEP_FREED_MEMORY = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_MMAP_MAX_": "0"}
 
 #: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
 THREADS = "OMP_NUM_THREADS"

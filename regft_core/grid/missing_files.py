@@ -63,16 +63,13 @@ def splits_read(project: Project, task: str) -> Iterator[tuple[Source, str, str]
 
 def rows_needed(project: Project) -> list[Needed]:
     """Return every split that training and evaluation read, each once, in the order of the grid."""
-    users: dict[tuple[str, str], list[str]] = {}
-    sources: dict[tuple[str, str], Source] = {}
+    sets: dict[tuple[str, str], tuple[Source, list[str]]] = {}
     for task in tasks_to_prepare(project):
         for source, split, user in splits_read(project, task):
-            at = source.model_dump_json(), split
-            sources[at] = source
-            users.setdefault(at, []).append(user)
+            sets.setdefault((source.model_dump_json(), split), (source, []))[1].append(user)
     found = []
-    for (key, split), source in sources.items():
-        used = ", ".join(dict.fromkeys(users[key, split]))
+    for (_, split), (source, users) in sets.items():
+        used = ", ".join(dict.fromkeys(users))
         text = f"{used}: {_where(source, split)}"
         if isinstance(source, Fetched):
             get = partial(fetch, project.root, source, split, used)

@@ -212,7 +212,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     """
     import torch
 
-    from regft_core.models.heads import DTYPES
+    from regft_core.models.heads import autocast
     from regft_core.models.load import load_classifier
     from regft_core.models.sites import classify
     from regft_core.training.optim import build_optimizer, parameter_groups
@@ -229,7 +229,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     ).to(device)
     model.train()
     optimizer = build_optimizer(parameter_groups(dict(model.named_parameters()), training, lambda _: False), training)
-    dtype = DTYPES.get(training.precision)
+
     length, vocabulary = request["length"], model.config.vocab_size
     count = training.batch_size if device != "cpu" else max(1, min(training.batch_size, _TOKENS // length))
     ids = torch.randint(vocabulary // 2, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))
@@ -245,7 +245,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     taken = []
     for _ in range(4):  # the first takes longer: memory, choice of kernels; the least is free of what else happens
         began = clock()
-        with torch.autocast(torch.device(device).type, dtype=dtype, enabled=dtype is not None):
+        with autocast(torch.device(device), training.precision):
             logits = classify(model, batch, padded=False)[0]
         torch.nn.functional.cross_entropy(logits.float(), labels).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

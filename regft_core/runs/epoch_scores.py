@@ -31,18 +31,14 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score
     from regft_core.evaluate.logits import predict
+    from regft_core.models.heads import evaluating
 
     padding, labels = padding_of(tokenizer), [example.label for example in examples]
     sign = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0
 
     def score(trainee: Trainee) -> float:
-        flags = [(module, module.training) for module in trainee.attached.modules()]
-        trainee.attached.eval()
-        try:
+        with evaluating(trainee.attached):
             logits = predict(trainee.model, encoded, device=device, padding=padding, kind=task["kind"])
-        finally:
-            for module, flag in flags:
-                module.training = flag
         return sign * primary_score(trainee.answers(logits), labels, task)
 
     return score

@@ -41,10 +41,7 @@ STAGES: Mapping[StageName, Scope] = {
     "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
     # The members of a phase become one, by a rule whose file is added: by the tensors alone, or by scores of members.
     "merge": Scope(("regft_core.training.merges",), ("regft_core",)),
-    "scored_merge": Scope(
-        ("regft_core.training.merges", CHECKPOINT_RULE, *_SCORES),
-        (READING, "regft_core.training"),
-    ),
+    "scored_merge": Scope(("regft_core.training.merges", CHECKPOINT_RULE, *_SCORES), (READING, "regft_core.training")),
     # The weights that training leaves are hashed by content.
     "evaluate": Scope(
         ("regft_core.runs.evaluate", "regft_core.runs.finished_model", "regft_core.data.batches", *TOKENS, *_SCORES),

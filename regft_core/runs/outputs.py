@@ -112,12 +112,14 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
         if not evaluated:
             for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, Logged._fields, "diagnostics")):
                 rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
-                fill_in(folder / file, _csv(columns, rows))
+                text = io.StringIO()
+                csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+                fill_in(folder / file, text.getvalue().encode())
         for name, content in _findings(records).items():
             fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())
         for record in records:
-            for name, text in record.get("predictions", {}).items():
-                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
+            for name, lines in record.get("predictions", {}).items():
+                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", lines.encode())
         seal(folder, keys)
 
 
@@ -142,14 +144,6 @@ def reads_encoder(context: Context) -> bool:
 def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
     return all(entry.declares.reads != "nothing" for entry in context.last.acting)
-
-
-def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:

@@ -250,7 +250,9 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
 
     looks = []
     if phase.training.checkpoint != "last":
-        looks.append(EpochScores("best", score(phase.judging(member)), keeps_best=True))
+        as_published = phase.training.checkpoint == "best_on_dev_as_published"
+        chosen_on = phase.run.dev_rows if as_published else [phase.rows.examples[row] for row in phase.drawn(member)[2]]
+        looks.append(EpochScores("best", score(chosen_on), keeps_best=True))
     if phase.training.epoch_scores:
         looks.append(EpochScores("watched", score(phase.run.dev_rows)))
     return looks

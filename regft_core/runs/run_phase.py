@@ -182,12 +182,6 @@ class RunPhase:
         """Numbers of the rows to train on, of those set aside for the method, and of those that choose the epoch."""
         return run_rows(self.settled, member, self.rows, self.seed)
 
-    def judging(self, member: int | None = None) -> list[Example]:
-        """The rows that choose the epoch: the phase's own, set aside, or the dev set."""
-        if self.training.checkpoint == "best_on_dev_as_published":
-            return self.run.dev_rows
-        return [self.rows.examples[row] for row in self.drawn(member)[2]]
-
     # --------------------------------------------------------------------------- what phases have from each other
 
     @property

@@ -90,7 +90,6 @@ class JudgedRun:
     def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, npt.NDArray[Any]]) -> None:
         self.context, self.model, self.logits = context, model, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
-        self.files = {name: context.dataset / file for name, file in set_files(context.task).items() if name in logits}
 
     def findings(self) -> dict[str, dict[str, Any]]:
         """Name -> what each evaluation that is switched on and fits the task found out about the run.
@@ -170,7 +169,8 @@ class JudgedRun:
     def _sets(self) -> dict[str, EvaluatedSet]:
         from regft_core.evaluate.evaluated import evaluated_set
 
-        rows = {name: read_jsonl(file) for name, file in self.files.items()}
+        files = set_files(self.context.task).items()
+        rows = {name: read_jsonl(self.context.dataset / file) for name, file in files if name in self.logits}
         decision = self.model.decision
         return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 

@@ -17,10 +17,9 @@ from regft_core.data.examples import UNLABELLED, Example
 from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
-from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.hooks import compose, phase_entries
-from regft_core.models.source import ModelSource
+from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import environment
 from regft_core.runs.keys import RUN_FORMAT, scope_of_phase
@@ -78,16 +77,15 @@ class RunPhase:
         if phase.data.steps == "full" and training.epochs:
             training = training.model_copy(update={"max_steps": optimiser_steps(training, int(counts["train"]))})
         elif run.job.refit:
-            judged = read_json(run.dataset / "task.json")["counts"]
-            training = with_more_rows(phase, training, run.job.task, run.job.size, judged, counts)
+            training = with_more_rows(phase, training, run.job.task, run.job.size, run.described["counts"], counts)
         return replace(phase, training=training)
 
     # ------------------------------------------------------------------------------------ the encoder, and texts
 
-    @property
+    @cached_property
     def source(self) -> ModelSource:
-        """The encoder."""
-        return self.run.resolved(self.encoder)
+        """The encoder, as it was when this was first asked."""
+        return self.run.project.once(("encoder", self.encoder), lambda: resolve_model(self.encoder, self.run.root))
 
     @property
     def tokenizer(self) -> Any:

@@ -33,7 +33,7 @@ from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, score_key, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
-from regft_core.settings.cost import Cached, PlanRow, plan_rows
+from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.papers.encoders import read_contamination
 from regft_core.settings.papers.published import read_published
@@ -161,7 +161,7 @@ def _tuned_search(context: Context) -> str:
 def _choices(context: Context) -> list[Context]:
     """The run with the values of each trial, any of which may be chosen."""
     values = context.project.trials(context.job.method)
-    return [Context(context.job.with_values(trial), project=context.project) for trial in values]
+    return [Context(replace(context.job, values=trial), project=context.project) for trial in values]
 
 
 def report_inputs(project: Project) -> dict[str, Any]:
@@ -209,10 +209,10 @@ def _in_store(project: Project, job: Job) -> bool:
         tuned = choice_of(replace(job, stored_only=True), project)
     except NotStored:
         return False  # what will be chosen is not known yet
-    context = Context(job if tuned is None else job.with_values(tuned["values"]), project=project)
+    context = Context(job if tuned is None else replace(job, values=tuned["values"]), project=project)
     return context.store.holds(context.last.key())
 
 
-def grid_rows(project: Project, cached: Cached | None = None) -> list[PlanRow]:
-    """Return ``plan_rows``; ``cached``: seeds of a cell whose runs exist, by default those of ``cached_seeds``."""
-    return plan_rows(project, cached or (lambda cell: cached_seeds(project, cell)))
+def grid_rows(project: Project) -> list[PlanRow]:
+    """Return ``plan_rows`` with the runs that exist."""
+    return plan_rows(project, lambda cell: cached_seeds(project, cell))

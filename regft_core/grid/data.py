@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from regft_core.data.checks import leak_warning, warnings_of
 from regft_core.data.file_format import below_data
@@ -101,7 +101,7 @@ def _dataset(project: Project, task: str) -> None:
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    key = _key_of_rows(task, rows_scope(project, task, "dataset"), inputs)
+    key = _key_of_rows(task, scope_of("dataset", kinds=[project.tasks[task].kind]), inputs)
 
     def place(split: str) -> str:
         return str(project.documents[task_file(task)].place(("splits", split)))
@@ -118,7 +118,7 @@ def _subsamples(project: Project, task: str) -> None:
     inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
     if is_current(folder, sha256_json(inputs())):
         return
-    key, params = _key_of_rows(task, rows_scope(project, task, "subsample"), inputs), project.params
+    key, params = _key_of_rows(task, scope_of("subsample", kinds=[project.tasks[task].kind]), inputs), project.params
     drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
     write_subsamples(project.root, task, *drawn, lambda made: seal(made, key()))
     _warn(*skew_warnings(project, [task]))
@@ -210,7 +210,7 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
         "task": _definition(config),
         "judges": judges,
         "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
-        "code": code_of(rows_scope(project, task, "dataset")).sha256,
+        "code": code_of(scope_of("dataset", kinds=[project.tasks[task].kind])).sha256,
     }
 
 
@@ -233,14 +233,9 @@ def _definition(task: TaskConfig) -> dict[str, Any]:
 def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
     """Return the inputs of the subsamples of a prepared task."""
     return {
-        "code": code_of(rows_scope(project, task, "subsample")).sha256,
+        "code": code_of(scope_of("subsample", kinds=[project.tasks[task].kind])).sha256,
         "stratified": project.params.subsample.stratified,
         "sizes": list(sizes_of(project.params, task)),
         "seeds": list(project.params.grid.seeds),
         "rows": described_task(project.root, task)["content"],
     }
-
-
-def rows_scope(project: Project, task: str, stage: Literal["dataset", "subsample"]) -> Scope:
-    """The code that prepares a task's rows, or draws from them."""
-    return scope_of(stage, kinds=[project.tasks[task].kind])

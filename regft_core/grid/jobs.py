@@ -79,7 +79,7 @@ class Planner:
                 tuned = choice_of(replace(job, stored_only=True), self.project)
             except NotStored:  # trials were lost since: the job runs them first
                 return {self._add(PlannedJob(job, {"evaluate": UNKNOWN_STEPS}, ()))}
-            return {self._add_run(job if tuned is None else job.with_values(tuned["values"]))}
+            return {self._add_run(job if tuned is None else replace(job, values=tuned["values"]))}
         if self.project.trials(job.method):
             return self._add_tuned_search(job)
         return {self._add_run(replace(job, until="search"))}

@@ -35,7 +35,7 @@ from regft_core.models.source import encoder_present, encoder_weights, resolve_m
 from regft_core.names import duration, listing, plural
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
-from regft_core.settings.cost import PlanRow
+from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project
 
@@ -128,7 +128,7 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
     """Return the time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
     project = project.snapshot()
-    rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
+    rows = plan_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
     return estimate(project, rows) if any(row.to_train for row in rows) else None
 
 

@@ -50,8 +50,6 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
 _ROW = json.JSONEncoder(ensure_ascii=False).encode
 #: Where a set's files are in the store.
 PREDICTIONS, LOGITS = "predictions/", "logits/"
-#: Scores of a run that failed.
-NOT_EVALUATED: dict[str, Any] = {"collapsed": None, "sets": {}}
 
 
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
@@ -65,10 +63,9 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     gives its record with ``status: failed`` and no sets.
     """
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
-    record = {key: trained[key] for key in shared}
-    record["cost"] = _cost(trained)
+    record = {key: trained[key] for key in shared} | {"cost": _cost(trained), "collapsed": None, "sets": {}}
     if trained["status"] != "ok":
-        return record | NOT_EVALUATED | {"predictions": {}, "evaluations": {}}
+        return record | {"predictions": {}, "evaluations": {}}
     model = FinishedModel(context)
     result, files = context.store.read_intact(
         lambda: made_once(context, evaluation_identity, _scope, "the evaluation", lambda *_: _evaluate(context, model)),
@@ -76,7 +73,7 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     )
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
     predictions = {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}
-    record |= NOT_EVALUATED | result | {"environment": trained["environment"], "predictions": predictions}
+    record |= result | {"environment": trained["environment"], "predictions": predictions}
     record["evaluations"] = JudgedRun(context, model, logits).findings() if logits else {}
     return record
 

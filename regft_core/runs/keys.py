@@ -29,8 +29,7 @@ TOKENS = ("regft_core.data.encode", "regft_core.models.load")
 _SCORES = ("regft_core.evaluate.evaluated", "regft_core.evaluate.logits", JUDGING)
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
-#: What gives an earlier phase's answers to the rows of a phase that learns from them.
-ANSWERS = "regft_core.runs.encoder_tensors"
+
 STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
@@ -87,7 +86,7 @@ def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
     # Rows set aside and texts without labels come by length, whatever sampler the phase has.
     own |= set(map(SAMPLERS.entry, (training.sampler, "by_length")))
     if phase.declared.teachers(phase.run.registry):
-        own.add(ANSWERS)
+        own.add("regft_core.runs.encoder_tensors")  # which gives it the answers of the earlier phase
     if training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(OPTIMISERS.entry(training.optimizer))
     if phase.encoder.pooling in POOLINGS.names():

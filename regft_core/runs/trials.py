@@ -179,4 +179,4 @@ def beside(context: Context, method: str) -> Context:
         return context
     job = replace(context.job, method=method, values=None)
     tuned = choice_of(job, context.project, device=context.device)
-    return Context(job if tuned is None else job.with_values(tuned["values"]), context.device, context.project)
+    return Context(job if tuned is None else replace(job, values=tuned["values"]), context.device, context.project)

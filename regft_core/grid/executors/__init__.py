@@ -184,9 +184,8 @@ def require(package: str, executor: str) -> Any:
             raise  # it is there, but one of its own needs is not
         message = f"'{executor}' needs the package '{package}', which is not installed"
         hint = f"in the project's environment: pip install -c constraints.txt -e '.[{executor}]'"
-        raise ConfigError(
-            [Problem("package-missing", "params.yaml", 0, "execution.executor", message, hint)]
-        ) from error
+        problem = Problem("package-missing", "params.yaml", 0, "execution.executor", message, hint)
+        raise ConfigError([problem]) from error
 
 
 # ---------------------------------------------------------------------------- for executors

@@ -44,7 +44,7 @@ import cost
 
 from regft_core.data.batches import Padding
 from regft_core.grid.executors import run_all
-from regft_core.grid.method_table import all_methods
+from regft_core.grid.method_table import shipped_methods
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.training_run import PhaseInputs
 from regft_core.training.loop import Loop
@@ -137,7 +137,7 @@ def trainer_cell(cell: Cell, *, device: str) -> float:
 
 def plain(bench: cost.Bench, steps: int | None = None, **changes: Any) -> PhaseInputs:
     """Plain fine-tuning on ``bench``, endless or of so many steps."""
-    _, inputs = next(iter(bench.phases(all_methods(cost.ROOT)["vanilla"])))
+    _, inputs = next(iter(bench.phases(shipped_methods(cost.ROOT).methods["vanilla"])))
     training = inputs.setting.training.model_copy(update={"max_steps": steps})
     return dataclasses.replace(cost.with_training(inputs, training), **changes)
 
@@ -204,7 +204,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
             table.attempt(name, measure)
             free_memory(options.device)
 
-        methods = all_methods(cost.ROOT)
+        methods = shipped_methods(cost.ROOT).methods
         for name in options.methods:
             attempt(name, functools.partial(phases_of, name))
         if device.type == "cuda":

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from latex2mathml.converter import convert
 
-from regft_core.grid.method_table import Line, all_methods, catalogue
+from regft_core.grid.method_table import Line, catalogue, shipped_methods
 from regft_core.settings.published import read_published
 from regft_core.settings.yaml_paths import PUBLISHED, names
 
@@ -74,7 +74,7 @@ def regularisers(name: str) -> tuple[str, ...]:
 @cache
 def all_methods_once() -> Mapping[str, Any]:
     """Return every shipped method by name."""
-    return all_methods(ROOT)
+    return shipped_methods(ROOT).methods
 
 
 def group_of(name: str) -> str:

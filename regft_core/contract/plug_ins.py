@@ -76,10 +76,10 @@ def _options(root: Path, evaluation: Evaluation, tasks: list[str]) -> dict[str, 
 
 def _finished(trial: Trial, task: str, name: str) -> EvaluatedRun:
     """A trained run as the evaluation sees it."""
-    record = run(trial.job(task), until="finetune")["finetune"]
+    run(trial.job(task), until="finetune")
     context = Context(trial.job(task))
     model = FinishedModel(context)
-    judged = JudgedRun(context, model, record["key"], {"dev": model.answer(context.dev_rows)})
+    judged = JudgedRun(context, model, {"dev": model.answer(context.dev_rows)})
     return judged.seen_by(*enabled(context.params)[name])
 
 

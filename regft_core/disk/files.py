@@ -161,20 +161,6 @@ def fill_in(path: Path | str, content: bytes) -> None:
 # ------------------------------------------------------------------------------------ directories
 
 
-def replace_directory(temporary: Path, target: Path) -> None:
-    """Put the complete directory ``temporary`` instead of ``target`` and drop the old one.
-
-    ``target`` is the old directory, absent for an instant, or the new one, never mixed.
-    """
-    with explained(target):
-        old = temporary_name(target)
-        with suppress(FileNotFoundError):
-            os.rename(target, old)
-        os.rename(temporary, target)
-        fsync(target.parent)
-        remove(old)
-
-
 @contextmanager
 def atomic_directory(target: Path | str, temporary: Path | None = None) -> Iterator[Path]:
     """Yield an empty directory (at ``temporary``) that becomes ``target`` when the block ends without an error.
@@ -199,7 +185,13 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
             raise
         with explained(target):
             fsync_tree(temporary)
-        replace_directory(temporary, target)
+            # ``target`` is the old directory, absent for an instant, or the new one, never mixed.
+            old = temporary_name(target)
+            with suppress(FileNotFoundError):
+                os.rename(target, old)
+            os.rename(temporary, target)
+            fsync(target.parent)
+            remove(old)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

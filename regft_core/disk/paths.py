@@ -88,7 +88,7 @@ _hashes: dict[str, tuple[FileState, str]] = {}
 
 
 def content_sha256(path: Path | str) -> str:
-    """``io.sha256_file``, which is asked again only when the file was written since; raises ``OSError`` alike."""
+    """``sha256_file``, which is asked again only when the file was written since; raises ``OSError`` alike."""
     name = os.fspath(path)
     state = file_state(name)
     hashed = _hashes.get(name)

@@ -30,10 +30,10 @@ from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
+from regft_core.runs.trials import choice_of, score_key, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
-from regft_core.settings.cost import Cached, PlanRow, plan_rows
+from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import settings
 from regft_core.settings.project import Cell, Project, cells
@@ -151,11 +151,8 @@ def _tuned_search(context: Context) -> str:
     """Hash of the trials, of the rule that chooses among them, and of what each choice would train."""
     project, tuning = context.project, context.project.params.tuning
     assert tuning is not None
-    trials = []
-    for job in trials_that_choose(project, context.job):
-        trial = Context(job, project=project)
-        identity = score_identity(trial, trial.last.key())
-        trials.append([job.values, sha256_json(identity)])
+    jobs = trials_that_choose(project, context.job)
+    trials = [[job.values, score_key(Context(job, project=project))] for job in jobs]
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
 
@@ -163,7 +160,7 @@ def _tuned_search(context: Context) -> str:
 def _choices(context: Context) -> list[Context]:
     """The run with the values of each trial, any of which may be chosen."""
     values = context.project.trials(context.job.method)
-    return [Context(context.job.with_values(trial), project=context.project) for trial in values]
+    return [Context(replace(context.job, values=trial), project=context.project) for trial in values]
 
 
 def report_inputs(project: Project) -> dict[str, Any]:
@@ -211,10 +208,10 @@ def _in_store(project: Project, job: Job) -> bool:
         tuned = choice_of(replace(job, stored_only=True), project)
     except NotStored:
         return False  # what will be chosen is not known yet
-    context = Context(job if tuned is None else job.with_values(tuned["values"]), project=project)
+    context = Context(job if tuned is None else replace(job, values=tuned["values"]), project=project)
     return context.store.holds(context.last.key())
 
 
-def grid_rows(project: Project, cached: Cached | None = None) -> list[PlanRow]:
-    """Return ``plan_rows``; ``cached``: seeds of a cell whose runs exist, by default those of ``cached_seeds``."""
-    return plan_rows(project, cached or (lambda cell: cached_seeds(project, cell)))
+def grid_rows(project: Project) -> list[PlanRow]:
+    """Return ``plan_rows`` with the runs that exist."""
+    return plan_rows(project, lambda cell: cached_seeds(project, cell))

@@ -92,7 +92,7 @@ class _Grid:
         failures, waiting = dict[str, str](), dict[str, set[int]]()
         project = self.project.snapshot()
         planner = Planner(project)
-        ahead = self._ahead(project) if stale and self.stage == "search" else {}
+        ahead = self._ahead(project) if stale and self.stage == "search" else []
         for name, keys in stale.items():
             self._require_planned(project, name, keys)
             try:
@@ -101,36 +101,29 @@ class _Grid:
                 failures[name] = str(error)
                 continue
             if missing:
-                waiting[name] = set().union(*(planner.add(job, ahead.get(job, self.stage)) for job in missing))
-        for job, stage in ahead.items() if waiting else ():
-            planner.add(job, stage)
+                indices = (planner.add(job, "finetune" if job in ahead else self.stage) for job in missing)
+                waiting[name] = set().union(*indices)
+        for job in ahead if waiting else ():
+            planner.add(job, "finetune")
         return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
 
-    def _ahead(self, project: Project) -> dict[Job, Stage]:
+    def _ahead(self, project: Project) -> list[Job]:
         """Runs that train no encoder, which are cheap: their scores are there before the long searches end.
 
         They go into the run store, where the stage finetune finds them; one that fails there fails again, and is told.
         """
-        ahead: dict[Job, Stage] = {}
+        ahead = list[Job]()
         for cell in cells(project):
             if project.trials(cell.method) or (self.only and f"{cell.method}/{cell.task}" not in self.only):
                 continue
-            jobs = jobs_of(project, cell)
-            if trains_encoder(Context(jobs[0], project=project)):
-                continue
-            for job in jobs:
-                context = Context(job, project=project)
-                if not context.store.holds(context.last.key()):
-                    ahead[job] = "finetune"
+            runs = [Context(job, project=project) for job in jobs_of(project, cell)]
+            if not trains_encoder(runs[0]):
+                ahead += [run.job for run in runs if not run.store.holds(run.last.key())]
         return ahead
 
     def _compute(self, jobs: Sequence[PlannedJob], waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
         store, executor = project_store(self.project), self.project.params.execution.executor
         failures: Failures = {}
-        cells_of: dict[int, list[str]] = {}
-        for name, indices in waiting.items():
-            for index in indices:
-                cells_of.setdefault(index, []).append(name)
         self.say(f"{self.stage}: {counted(jobs)}, {plural(len(jobs), 'job')} on the executor '{executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         needed_later = {i for i, one in enumerate(jobs) if self.stage == "search" and one.job.trial is None}
@@ -150,10 +143,11 @@ class _Grid:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)
-                for name in cells_of.get(index, ()):
-                    waiting[name].discard(index)
-                    if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
-                        failures[name] = reason
+                for name, indices in waiting.items():
+                    if index in indices:
+                        indices.discard(index)
+                        if not indices and (reason := self._collect(name, stale[name])) is not None:
+                            failures[name] = reason
                 board.ended(jobs[index].job.name)  # after its cell is written, which takes time, too
                 if index not in needed_later:
                     needed.subtract(jobs[index].keys)
@@ -167,7 +161,7 @@ class _Grid:
                 for failure in error.failures:
                     if failure.trace:
                         print(failure.trace, file=sys.stderr)
-                    for name in cells_of.get(failure.index, ()):
+                    for name in (name for name, indices in waiting.items() if failure.index in indices):
                         # What comes after this stage may have failed: then its own result is there.
                         if name not in failures and self._collect(name, stale[name]) is not None:
                             failures[name] = f"{failure.job}: {failure.message}"

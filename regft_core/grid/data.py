@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from regft_core.data.checks import leak_warning, warnings_of
 from regft_core.data.file_format import below_data
@@ -25,13 +25,8 @@ from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
-from regft_core.grid.measured_lengths import (
-    fast_tokenizer,
-    lengths_inputs,
-    measure_task,
-    up_to_date_lengths,
-)
-from regft_core.grid.missing_files import require_named_sets, tasks_to_prepare
+from regft_core.grid.measured_lengths import fast_tokenizer, lengths_inputs, measure_task, up_to_date_lengths
+from regft_core.grid.missing_files import require_named_sets, splits_read, tasks_to_prepare
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
 from regft_core.names import listing
@@ -82,8 +77,6 @@ def _check_words(project: Project) -> None:
         for encoder in (method.encoder(project.model(task), phase) for phase in method.phases)
         if encoder.pooling == "mask"
     ]
-    if not at_mask:
-        return
     problems: list[Problem] = []
     hint = "choose a shorter or more common word, such as yes, no, good"
     tasks = dict.fromkeys([*project.params.grid.tasks, *other_tasks([method for method, _ in at_mask], labelled=True)])
@@ -108,7 +101,7 @@ def _dataset(project: Project, task: str) -> None:
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    key = _key_of_rows(task, rows_scope(project, task, "dataset"), inputs)
+    key = _key_of_rows(task, scope_of("dataset", kinds=[project.tasks[task].kind]), inputs)
 
     def place(split: str) -> str:
         return str(project.documents[task_file(task)].place(("splits", split)))
@@ -125,7 +118,7 @@ def _subsamples(project: Project, task: str) -> None:
     inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
     if is_current(folder, sha256_json(inputs())):
         return
-    key, params = _key_of_rows(task, rows_scope(project, task, "subsample"), inputs), project.params
+    key, params = _key_of_rows(task, scope_of("subsample", kinds=[project.tasks[task].kind]), inputs), project.params
     drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
     write_subsamples(project.root, task, *drawn, lambda made: seal(made, key()))
     _warn(*skew_warnings(project, [task]))
@@ -217,7 +210,7 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
         "task": _definition(config),
         "judges": judges,
         "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
-        "code": code_of(rows_scope(project, task, "dataset")).sha256,
+        "code": code_of(scope_of("dataset", kinds=[project.tasks[task].kind])).sha256,
     }
 
 
@@ -228,17 +221,7 @@ def rows_of_each_set(project: Project) -> int | None:
 
 def source_files(project: Project, task: str) -> dict[str, Path]:
     """The files that a task's rows and those of its sets come from, by the name that the task gives."""
-    config = prepared_task(project, task)
-    splits: list[tuple[Any, str | None]] = [
-        (config.source, config.splits.train),
-        (config.source, config.splits.judging),
-        (config.source, config.splits.unlabelled),
-    ]
-    for name, ood in config.ood.items():
-        other = project.tasks.get(name)
-        source = ood.source or (other.source if other is not None else None)
-        splits.append((source, ood.split or (other.splits.judging if other is not None else None)))
-    files = {split for source, split in splits if isinstance(source, FilesSource) and split is not None}
+    files = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
     return {split: project.root / "data" / below_data(split) for split in sorted(files)}
 
 
@@ -250,14 +233,9 @@ def _definition(task: TaskConfig) -> dict[str, Any]:
 def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
     """Return the inputs of the subsamples of a prepared task."""
     return {
-        "code": code_of(rows_scope(project, task, "subsample")).sha256,
+        "code": code_of(scope_of("subsample", kinds=[project.tasks[task].kind])).sha256,
         "stratified": project.params.subsample.stratified,
         "sizes": list(sizes_of(project.params, task)),
         "seeds": list(project.params.grid.seeds),
         "rows": described_task(project.root, task)["content"],
     }
-
-
-def rows_scope(project: Project, task: str, stage: Literal["dataset", "subsample"]) -> Scope:
-    """The code that prepares a task's rows, or draws from them."""
-    return scope_of(stage, kinds=[project.tasks[task].kind])

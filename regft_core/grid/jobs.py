@@ -22,8 +22,8 @@ from regft_core.runs.opened_project import Job, opened
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
-from regft_core.schema.method import FINETUNE, Phase
+from regft_core.runs.trials import choice_of, look_up_trial, score_key, trials_that_choose, try_values
+from regft_core.schema.method import Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.layers import described
 from regft_core.settings.project import Cell, Project, parse_size
@@ -70,11 +70,6 @@ class Planner:
         self.jobs = list[PlannedJob]()
         #: Key of a result -> index of the job that makes it.
         self._known: dict[str, int] = {}
-        #: Name of a trial -> index of its last job.
-        self._trials: dict[str, int] = {}
-        tuning = project.params.tuning
-        #: The share of its rows that a trial trains on; None where it trains on all.
-        self._share = None if tuning is None else tuning.share
 
     def add(self, job: Job, stage: Stage) -> set[int]:
         """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for."""
@@ -83,7 +78,7 @@ class Planner:
                 tuned = choice_of(replace(job, stored_only=True), self.project)
             except NotStored:  # trials were lost since: the job runs them first
                 return {self._add(PlannedJob(job, {"evaluate": UNKNOWN_STEPS}, ()))}
-            return {self._add_run(job if tuned is None else job.with_values(tuned["values"]))}
+            return {self._add_run(job if tuned is None else replace(job, values=tuned["values"]))}
         if self.project.trials(job.method):
             return self._add_tuned_search(job)
         return {self._add_run(replace(job, until="search"))}
@@ -91,24 +86,18 @@ class Planner:
     def _add_tuned_search(self, job: Job) -> set[int]:
         """Add the trials that are missing, and the phases before fine-tuning with the values that they will choose."""
         trials = trials_that_choose(self.project, job)
-        for trial in trials:
-            if trial.name not in self._trials and look_up_trial(trial, self.project) is None:
-                self._trials[trial.name] = self._add_run(trial)
-        waits = {self._trials[trial.name] for trial in trials if trial.name in self._trials}
+        waits = {self._add_run(trial) for trial in trials if look_up_trial(trial, self.project) is None}
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
         if not context.method.earlier:
             return waits
         shares, keys = self.steps(context, context.method.earlier), set[str]()
         for tried in (Context(trial, project=self.project) for trial in trials):
-            keys |= {phase.key() for phase in tried.phases} | {self._score_key(tried)}
+            keys |= {phase.key() for phase in tried.phases} | {score_key(tried)}
         return {self._add(PlannedJob(replace(job, until="search"), shares, keys, waits))}
 
     def _add(self, planned: PlannedJob) -> int:
         self.jobs.append(planned)
         return len(self.jobs) - 1
-
-    def _score_key(self, trial: Context) -> str:
-        return sha256_json(score_identity(trial, trial.last.key()))
 
     def _add_run(self, job: Job) -> int:
         """Add a run whose values are known, or a trial; returns the index of the job that makes its result."""
@@ -118,8 +107,7 @@ class Planner:
         if job.until == "search":
             result = sha256_json(sorted(made.values()))  # of all phases: another run may share the last one alone
         else:
-            result = made[FINETUNE]
-            result = self._score_key(context) if job.trial is not None else evaluation_key(context, result)
+            result = evaluation_key(context) if job.trial is None else score_key(context)
         if result in self._known:
             return self._known[result]  # two methods that amount to the same
         store = context.store
@@ -139,7 +127,7 @@ class Planner:
         job, shares = context.job, dict[str, float]()
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
-            rows = int(rows * (self._share or 1))
+            rows = int(rows * context.tuning.share)
         for of_run in (context.phase(phase.name) for phase in phases):
             phase = of_run.settled
             count = planned_rows(self.project, job.task, phase, rows)
@@ -155,11 +143,7 @@ class Planner:
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
-KEEP_FREED_MEMORY = {
-    "THP_MEM_ALLOC_ENABLE": "1",
-    "MALLOC_TRIM_THRESHOLD_": "2147483647",
-    "MALLOC_MMAP_MAX_": "0",
-}
+KEEP_FREED_MEMORY = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_MMAP_MAX_": "0"}
 
 #: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
 THREADS = "OMP_NUM_THREADS"

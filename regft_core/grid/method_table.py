@@ -77,7 +77,7 @@ class Line:
 
 def catalogue(root: Path) -> list[Line]:
     """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
-    project, registry = _project(root), discover()
+    project, registry = shipped_methods(root), discover()
     training, methods = project.params.training, project.methods
 
     def naming(key: str, name: str) -> str:
@@ -106,13 +106,8 @@ def catalogue(root: Path) -> list[Line]:
     return lines
 
 
-def all_methods(root: Path) -> dict[str, Method]:
-    """Every shipped method by name; raises ConfigError when one of them is wrong."""
-    return dict(_project(root).methods)
-
-
-def _project(root: Path) -> Project:
-    """A project that lists every shipped method, on built-in tasks that suit most of them."""
+def shipped_methods(root: Path) -> Project:
+    """Return a project that lists every shipped method, on a built-in task; raises ConfigError when one is wrong."""
     params = {
         "model": {"name": "minilm"},
         "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},

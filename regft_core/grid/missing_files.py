@@ -5,7 +5,7 @@ Each thing is fetched complete or not at all, so a fetch can be run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -51,24 +51,25 @@ def encoders_needed(project: Project) -> list[Needed]:
     return found
 
 
+def splits_read(project: Project, task: str) -> Iterator[tuple[Source, str, str]]:
+    """Yield the source and the split of each set of a task that is prepared, and the set in words."""
+    config = project.tasks[task]
+    # A split that is no text is drawn from the training rows.
+    yield from ((config.source, split, task) for split in config.splits.files)
+    for name in config.ood if task in project.params.grid.tasks else ():
+        ood = resolve_ood(task, name, project.tasks)
+        yield ood.source, ood.split, f"{name} (judges {task})"
+
+
 def rows_needed(project: Project) -> list[Needed]:
     """Return every split that training and evaluation read, each once, in the order of the grid."""
-    users: dict[tuple[str, str], list[str]] = {}
-    sources: dict[tuple[str, str], Source] = {}
-    for name in tasks_to_prepare(project):
-        task = project.tasks[name]
-        # A split that is no text is drawn from the training rows.
-        read = [(task.source, part, name) for part in task.splits.files]
-        for judge in task.ood if name in project.params.grid.tasks else ():
-            ood = resolve_ood(name, judge, project.tasks)
-            read.append((ood.source, ood.split, f"{judge} (judges {name})"))
-        for source, split, user in read:
-            at = source.model_dump_json(), split
-            sources[at] = source
-            users.setdefault(at, []).append(user)
+    sets: dict[tuple[str, str], tuple[Source, list[str]]] = {}
+    for task in tasks_to_prepare(project):
+        for source, split, user in splits_read(project, task):
+            sets.setdefault((source.model_dump_json(), split), (source, []))[1].append(user)
     found = []
-    for (key, split), source in sources.items():
-        used = ", ".join(dict.fromkeys(users[key, split]))
+    for (_, split), (source, users) in sets.items():
+        used = ", ".join(dict.fromkeys(users))
         text = f"{used}: {_where(source, split)}"
         if isinstance(source, Fetched):
             get = partial(fetch, project.root, source, split, used)

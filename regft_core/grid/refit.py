@@ -64,25 +64,19 @@ def refit(
         evaluated = tuple((run.seed, run.tuned.values if run.tuned else None) for run in runs if run.ok)
         job = replace(job, values=_values(project, cell, runs), evaluated=evaluated)
     job = replace(job, refit=True, until="finetune")
-    _refuse_choice_on_dev(Context(job, project=project))
-    _train(project, job, say)
-    return job
-
-
-def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
     context = Context(job, project=project)
-    phases = context.method.phases
-    shares = Planner(project).steps(context, phases)
+    _refuse_choice_on_dev(context)
+    shares = Planner(project).steps(context, context.method.phases)
     with ProgressBoard("refit", {job.name: shares}) as board:
 
         def ended(_: int, line: str) -> None:
             board.ended(job.name)
             say(line)
 
-        keys = {context.key(phase.name) for phase in phases}
+        keys = {phase.key() for phase in context.phases}
         keys |= {phase.key(member) for one in context.phases for phase, member in one.members}
-        planned = PlannedJob(job, shares, keys)
-        run_on_executor(project, [planned], ended, board.folder)
+        run_on_executor(project, [PlannedJob(job, shares, keys)], ended, board.folder)
+    return job
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:

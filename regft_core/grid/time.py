@@ -35,7 +35,7 @@ from regft_core.models.source import encoder_present, encoder_weights, resolve_m
 from regft_core.names import duration, listing, plural
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
-from regft_core.settings.cost import PlanRow
+from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.project import Cell, Project
 
 #: A grid of fewer seconds on an assumed core is not worth measuring.
@@ -127,7 +127,7 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
     """Return the time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
     project = project.snapshot()
-    rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
+    rows = plan_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
     return estimate(project, rows) if any(row.to_train for row in rows) else None
 
 
@@ -200,7 +200,6 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
             message = f"the time of a step could not be measured: {error.failures[0].message}"
             raise RunFailed("not-measured", f"{message}\n    -> correct what it names, or go on without") from error
         with suppress(StoreError, OSError):  # it is measured again
-            file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, times)
     return times[key]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 
 
-def _scope(context: Context, evaluation: Evaluation, options: StrictModel) -> Scope:
+def _scope(evaluation: Evaluation, options: StrictModel, context: Context) -> Scope:
     """The code of an evaluation: its file and, as it declares, what makes models and scores.
 
     What methods say of tokens is in the key of the run.
@@ -62,7 +62,7 @@ def evaluation_inputs(context: Context, evaluation: Evaluation, options: StrictM
     return {
         "evaluation": evaluation.name,
         "options": options.model_dump(mode="json"),
-        "code": code_of(_scope(context, evaluation, options)).sha256,
+        "code": code_of(_scope(evaluation, options, context)).sha256,
         "other_rows": {
             task: {key: of[key] for key in ("content", "primary", "positive_label")} for task, of in described.items()
         },
@@ -84,16 +84,12 @@ class JudgedRun:
     """One run with its logits, as all evaluations share it.
 
     Args:
-        finetuned: the run's key.
         logits: [n, K] of every set.
     """
 
-    def __init__(
-        self, context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
-        self.context, self.model, self.finetuned, self.logits = context, model, finetuned, logits
+    def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.context, self.model, self.logits = context, model, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
-        self.files = {name: context.dataset / file for name, file in set_files(context.task).items() if name in logits}
 
     def findings(self) -> dict[str, dict[str, Any]]:
         """Name -> what each evaluation that is switched on and fits the task found out about the run.
@@ -117,10 +113,9 @@ class JudgedRun:
             }
             return described | self._find(evaluation, options), {}, {}
 
-        context, what = self.context, f"evaluation '{evaluation.name}'"
-        identity, scope = partial(self._identity, evaluation, options), _scope(context, evaluation, options)
-        ensure = partial(made_once, context, identity, lambda: scope, what, find)
-        return context.store.read_intact(ensure, lambda stored: stored.result)
+        identity, scope = partial(self._identity, evaluation, options), partial(_scope, evaluation, options)
+        ensure = partial(made_once, self.context, identity, scope, f"evaluation '{evaluation.name}'", find)
+        return self.context.store.read_intact(ensure, lambda stored: stored.result)
 
     def _identity(self, evaluation: Evaluation, options: StrictModel, context: Context) -> dict[str, Any]:
         """Everything that determines what one evaluation finds out about the run, as a context sees its inputs."""
@@ -128,7 +123,7 @@ class JudgedRun:
         return {
             "format": RUN_FORMAT,
             "phase": "evaluation",
-            "run": self.finetuned,
+            "run": context.last.key(),
             "task": {key: context.task.get(key) for key in _TASK},
             "sets": {
                 name: {"rows": context.sets_sha256[name], "logits": hashlib.sha256(to_npy(logits)).hexdigest()}
@@ -174,7 +169,8 @@ class JudgedRun:
     def _sets(self) -> dict[str, EvaluatedSet]:
         from regft_core.evaluate.evaluated import evaluated_set
 
-        rows = {name: read_jsonl(file) for name, file in self.files.items()}
+        files = set_files(self.context.task).items()
+        rows = {name: read_jsonl(self.context.dataset / file) for name, file in files if name in self.logits}
         decision = self.model.decision
         return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 

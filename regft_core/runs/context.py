@@ -13,15 +13,12 @@ from regft_core.data.splits import of_refit, of_seed, rows_file, set_files
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import content_sha256
 from regft_core.hooks.registry import Registry
-from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.rows import groups_of, trial_rows
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
-from regft_core.schema.method import FINETUNE
 from regft_core.schema.params import TuningConfig
-from regft_core.schema.training import EncoderConfig
 from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import store_path
 
@@ -48,8 +45,7 @@ class Context:
             self.method, self.start = self.project.tuned(job.method, job.task, job.values)
         self.task_config = self.project.tasks[job.task]
         self.registry = cast(Registry, self.project.builder.registry)
-        self._phases: dict[str, RunPhase] = {}
-        self._sources: dict[EncoderConfig, ModelSource] = {}
+
         self._keys: dict[tuple[str, int | None], str] = {}
 
     def anew(self) -> Context:
@@ -82,21 +78,19 @@ class Context:
         """The run store."""
         return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
 
-    def phase(self, name: str) -> RunPhase:
-        """One of its phases."""
-        if name not in self._phases:
-            self._phases[name] = RunPhase(self, name)
-        return self._phases[name]
-
-    @property
+    @cached_property
     def phases(self) -> list[RunPhase]:
         """All phases, in their order."""
-        return [self.phase(phase.name) for phase in self.method.phases]
+        return [RunPhase(self, phase) for phase in self.method.phases]
+
+    def phase(self, name: str) -> RunPhase:
+        """One of its phases."""
+        return next(phase for phase in self.phases if phase.name == name)
 
     @property
     def last(self) -> RunPhase:
         """Fine-tuning, whose answers are those of the run."""
-        return self.phase(FINETUNE)
+        return self.phases[-1]
 
     @cached_property
     def evaluated(self) -> list[Context]:
@@ -104,13 +98,6 @@ class Context:
         job = replace(self.job, refit=False, evaluated=())
         jobs = (replace(job, seed=seed, values=values) for seed, values in self.job.evaluated)
         return [Context(one, self.device, self.project) for one in jobs]
-
-    def resolved(self, encoder: EncoderConfig) -> ModelSource:
-        """The encoder that a section ``model`` names."""
-        if encoder not in self._sources:
-            source = self.project.once(("encoder", encoder), lambda: resolve_model(encoder, self.root))
-            self._sources[encoder] = source
-        return self._sources[encoder]
 
     # --------------------------------------------------------------------------------- keys
 
@@ -132,16 +119,17 @@ class Context:
 
         Raises DataError where the stage subsample has not written it.
         """
-        return of_refit(self._described) if self.job.refit else of_seed(self._described, self.job.seed)
+        return of_refit(self.described) if self.job.refit else of_seed(self.described, self.job.seed)
 
     @cached_property
-    def _described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
+        """The same of all runs of the task."""
         return described_task(self.root, self.job.task)
 
     @property
     def rows_alone(self) -> bool:
         """Whether a frozen encoder reads every row by itself: rows of folds, which are those of one file."""
-        return "folds" in (self._described.get("drawn") or {})
+        return "folds" in (self.described.get("drawn") or {})
 
     # ------------------------------------------------------------------- rows that runs are scored on
 

@@ -31,25 +31,17 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score
     from regft_core.evaluate.logits import predict
+    from regft_core.models.heads import evaluating
 
     padding, labels = padding_of(tokenizer), [example.label for example in examples]
     sign = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0
 
     def score(trainee: Trainee) -> float:
-        flags = [(module, module.training) for module in trainee.attached.modules()]
-        trainee.attached.eval()
-        try:
+        with evaluating(trainee.attached):
             logits = predict(trainee.model, encoded, device=device, padding=padding, kind=task["kind"])
-        finally:
-            for module, flag in flags:
-                module.training = flag
         return sign * primary_score(trainee.answers(logits), labels, task)
 
     return score
-
-
-#: The rows that an epoch was scored on: the development set, or training rows that chose the epoch.
-DEV, SET_ASIDE = "dev", "held_out"
 
 
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
@@ -63,11 +55,11 @@ def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primar
         primary: the task's primary metric.
     """
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # larger values are better here
-    chosen_on = DEV if rule == "best_on_dev_as_published" else SET_ASIDE
+    chosen_on = "dev" if rule == "best_on_dev_as_published" else "held_out"  # training rows that were set aside
     scores = [
         [label, rows, step, step / trained.steps_per_epoch, None if score is None else sign * score]
         for looks in trained.looks
-        for rows in [chosen_on if looks.keeps_best else DEV]
+        for rows in [chosen_on if looks.keeps_best else "dev"]
         for step, score in looks.scores
     ]
     return {"epoch_scores": {"metric": primary, "scores": scores}} if scores else {}

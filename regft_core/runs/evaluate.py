@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from regft_core.data.examples import read_jsonl
@@ -25,9 +24,14 @@ def _scope(context: Context) -> Scope:
     return scope_of("evaluate", (), [task["kind"]], task["metrics"], context.last.source)
 
 
-def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
-    """Everything that determines the evaluation of the run with the key ``finetuned``."""
-    return {"format": RUN_FORMAT, "phase": "evaluate", "run": finetuned, **evaluation_settings(context)}
+def evaluation_identity(context: Context) -> dict[str, Any]:
+    """Everything that determines the evaluation of a run."""
+    return {"format": RUN_FORMAT, "phase": "evaluate", "run": context.last.key(), **evaluation_settings(context)}
+
+
+def evaluation_key(context: Context) -> str:
+    """Key of the evaluation of a run."""
+    return sha256_json(evaluation_identity(context))
 
 
 def evaluation_settings(context: Context) -> dict[str, Any]:
@@ -42,17 +46,10 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
     }
 
 
-def evaluation_key(context: Context, finetuned: str) -> str:
-    """Key of the evaluation of a run."""
-    return sha256_json(evaluation_identity(context, finetuned))
-
-
 #: One row of predictions as a line; ``json.dumps`` makes an encoder for every call.
 _ROW = json.JSONEncoder(ensure_ascii=False).encode
 #: Where a set's files are in the store.
 PREDICTIONS, LOGITS = "predictions/", "logits/"
-#: Scores of a run that failed.
-NOT_EVALUATED: dict[str, Any] = {"collapsed": None, "sets": {}}
 
 
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
@@ -66,20 +63,18 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     gives its record with ``status: failed`` and no sets.
     """
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
-    record = {key: trained[key] for key in shared}
-    record["cost"] = _cost(trained)
+    record = {key: trained[key] for key in shared} | {"cost": _cost(trained), "collapsed": None, "sets": {}}
     if trained["status"] != "ok":
-        return record | NOT_EVALUATED | {"predictions": {}, "evaluations": {}}
-    model, scope = FinishedModel(context), _scope(context)
-    identity = partial(evaluation_identity, finetuned=context.last.key())
+        return record | {"predictions": {}, "evaluations": {}}
+    model = FinishedModel(context)
     result, files = context.store.read_intact(
-        lambda: made_once(context, identity, lambda: scope, "the evaluation", lambda *_: _evaluate(context, model)),
+        lambda: made_once(context, evaluation_identity, _scope, "the evaluation", lambda *_: _evaluate(context, model)),
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
     predictions = {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}
-    record |= NOT_EVALUATED | result | {"environment": trained["environment"], "predictions": predictions}
-    record["evaluations"] = JudgedRun(context, model, trained["key"], logits).findings() if logits else {}
+    record |= result | {"environment": trained["environment"], "predictions": predictions}
+    record["evaluations"] = JudgedRun(context, model, logits).findings() if logits else {}
     return record
 
 

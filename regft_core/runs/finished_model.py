@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
+from regft_core.data.encode import Encoded
 from regft_core.data.examples import Example
+from regft_core.data.prompts import demonstrations, drawn_sets
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
@@ -16,16 +18,15 @@ from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
 from regft_core.runs.phase import produce, setting_of
 from regft_core.runs.run_folder import StoredRun
+from regft_core.training.stack import Stack
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
     from regft_core.data.batches import Batch
-    from regft_core.data.encode import Encoded
     from regft_core.hooks.base import Regulariser
     from regft_core.models.features import Features
-    from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
 
@@ -47,7 +48,6 @@ class FinishedModel:
     @cached_property
     def _stack(self) -> Stack:
         """The regularisers of the last phase, for rebuilding what they kept."""
-        from regft_core.training.stack import Stack
 
         kind, labels = self._task["kind"], self._task["labels"]  # where the phase learns from none, too
         outputs = len(find(kind).output_names(labels))
@@ -187,7 +187,6 @@ class FinishedModel:
     @cached_property
     def demonstration_sets(self) -> list[list[int]]:
         """The drawn sets of demonstrations, each as the tokens behind every row; empty where there are none."""
-        from regft_core.data.prompts import demonstrations, drawn_sets
 
         phase, prompt = self._phase, self._phase.prompt
         count = max((r.declares.demonstration_sets for r in self._stack.regularisers), default=0)

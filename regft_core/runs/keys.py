@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from regft_core.catalogue import KINDS, MERGES, METHODS, METRICS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.disk.reading import read_json
+from regft_core.models.architectures import Architecture, architecture_of
 from regft_core.models.source import ModelSource
 from regft_core.runs.code import Scope
 
 if TYPE_CHECKING:
-    from regft_core.models.architectures import Architecture
     from regft_core.runs.run_phase import RunPhase
 
 #: Raised when the meaning of anything in the store changes in a way that no hash shows.
@@ -29,8 +29,7 @@ TOKENS = ("regft_core.data.encode", "regft_core.models.load")
 _SCORES = ("regft_core.evaluate.evaluated", "regft_core.evaluate.logits", JUDGING)
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
-#: What gives an earlier phase's answers to the rows of a phase that learns from them.
-ANSWERS = "regft_core.runs.encoder_tensors"
+
 STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
@@ -41,10 +40,7 @@ STAGES: Mapping[StageName, Scope] = {
     "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
     # The members of a phase become one, by a rule whose file is added: by the tensors alone, or by scores of members.
     "merge": Scope(("regft_core.training.merges",), ("regft_core",)),
-    "scored_merge": Scope(
-        ("regft_core.training.merges", CHECKPOINT_RULE, *_SCORES),
-        (READING, "regft_core.training"),
-    ),
+    "scored_merge": Scope(("regft_core.training.merges", CHECKPOINT_RULE, *_SCORES), (READING, "regft_core.training")),
     # The weights that training leaves are hashed by content.
     "evaluate": Scope(
         ("regft_core.runs.evaluate", "regft_core.runs.finished_model", "regft_core.data.batches", *TOKENS, *_SCORES),
@@ -90,7 +86,7 @@ def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
     # Rows set aside and texts without labels come by length, whatever sampler the phase has.
     own |= set(map(SAMPLERS.entry, (training.sampler, "by_length")))
     if phase.declared.teachers(phase.run.registry):
-        own.add(ANSWERS)
+        own.add("regft_core.runs.encoder_tensors")  # which gives it the answers of the earlier phase
     if training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(OPTIMISERS.entry(training.optimizer))
     if phase.encoder.pooling in POOLINGS.names():
@@ -105,7 +101,5 @@ def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
 
 def family(source: ModelSource) -> Architecture:
     """Return the encoder's family. Raises ModelError for one that is not known."""
-    from regft_core.models.architectures import architecture_of
-
     model_type = read_json(source.path / "config.json").get("model_type")
     return architecture_of(model_type, where=f"model '{source.name}'")

@@ -29,7 +29,7 @@ Made = tuple[dict[str, Any], Mapping[str, Mapping[str, "Tensor"]], Mapping[str, 
 def made_once(
     context: Context,
     identity: Callable[[Context], Mapping[str, Any]],
-    scope: Callable[[], Scope],
+    scope: Callable[[Context], Scope],
     what: str,
     make: Callable[[OpenRun, Mapping[str, Any]], Made],
     *,
@@ -39,7 +39,7 @@ def made_once(
     """Return a result from the store; else ``make`` makes it. Beside its values are status, error and environment.
 
     Args:
-        identity: of the result, as a context sees its inputs; ``scope``: the code that makes it; ``what`` names it in
+        identity, scope: of the result, as a context sees its inputs, and the code that makes it; ``what`` names it in
             messages.
         make: hears the environment as torch has it now; where it raises RunFailed, that is the result.
         key: under which it is asked for; by default that of what is here.
@@ -60,17 +60,18 @@ def made_once(
             "out-of-date",
             f"the encoder, configuration, code, data or packages of {of_run} are no longer those it was trained with",
         )
-    files = _files(context, scope())
-    load(scope())
+    code = scope(context)
+    files = _files(context, code)
+    load(code)
 
     def unchanged() -> None:
         again = context.anew()
-        edited, changed = _differing(settled, identity(again)), _differing(files, _files(again, scope()))
+        edited, changed = _differing(settled, identity(again)), _differing(files, _files(again, code))
         if edited or changed:
             rows = [str(context.rows_file), f"below {context.dataset.parent}"]  # what else decides is prepared
             parts = f"{listing(edited or ['encoder'])} ({listing(changed or rows)})"
             raise InputChanged("input-changed", f"{parts} of {of_run} changed while it was computed")
-        load(scope())
+        load(code)
 
     here = set_up(context.device, context.params.execution)
     try:

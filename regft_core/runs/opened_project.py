@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -120,7 +120,3 @@ class Job:
         fold = "" if self.fold is None else f" fold {self.fold + 1}"
         size = f"{self.size}{' refit' if self.refit else ''}"
         return f"{self.method} {self.task} {size} seed {self.seed}{trial}{fold}"
-
-    def with_values(self, values: Mapping[str, Any]) -> Job:
-        """The same run with these tuned settings."""
-        return replace(self, values=values)

@@ -16,16 +16,16 @@ from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
-from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
+from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Logged, Work, seal
 from regft_core.settings.encoders import facts
 from regft_core.settings.project import Cell, parse_size
 from regft_core.settings.run_config import run_config
 
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
 WEIGHTS = "weights"
-#: Of the files with a row for each step of each seed.
+#: Of the file with a row for each step of each seed.
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
-LOGGED_COLUMNS = ("seed", "phase", "step", "name", "value")
+
 #: Parts of a record that have files of their own.
 _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
 #: Parts of a finding that are those of its evaluation, not of the run.
@@ -111,14 +111,16 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
         evaluated = "primary" in settings
         fill_in(folder / (RESULT if evaluated else MANIFEST), json_text({**settings, "runs": runs}).encode())
         if not evaluated:
-            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, LOGGED_COLUMNS, "diagnostics")):
+            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, Logged._fields, "diagnostics")):
                 rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
-                fill_in(folder / file, _csv(columns, rows))
+                text = io.StringIO()
+                csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+                fill_in(folder / file, text.getvalue().encode())
         for name, content in _findings(records).items():
             fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())
         for record in records:
-            for name, text in record.get("predictions", {}).items():
-                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
+            for name, lines in record.get("predictions", {}).items():
+                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", lines.encode())
         seal(folder, keys)
 
 
@@ -143,14 +145,6 @@ def reads_encoder(context: Context) -> bool:
 def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
     return all(entry.declares.reads != "nothing" for entry in context.last.acting)
-
-
-def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:

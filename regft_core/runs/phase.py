@@ -9,18 +9,21 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.catalogue import MERGES
+from regft_core.data.examples import Example
+from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
+from regft_core.models.architectures import without_dropout
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
 from regft_core.runs.encoder_tensors import earlier_answers, load_whole, without_encoder
 from regft_core.runs.environment import other_environments
-from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores, validation_score
+from regft_core.runs.epoch_scores import epoch_scores, judge, merged_epoch_scores, validation_score
 from regft_core.runs.keys import family, scope_of_phase
 from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.rows import member_label, member_streams
-from regft_core.runs.run_folder import StoredRun
+from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.run_phase import RunPhase
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.layers import place_in
@@ -30,8 +33,6 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regft_core.data.examples import Example
-    from regft_core.runs.run_folder import OpenRun
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.loop import EpochScores, Judge
     from regft_core.training.merges import Outcome
@@ -71,7 +72,7 @@ def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -
     return made_once(
         phase.run,
         lambda now: now.phase(phase.name).identity(member),
-        lambda: scope_of_phase(phase, member),
+        lambda _: scope_of_phase(phase, member),
         f"phase '{_label(phase, member)}'",
         make,
         key=phase.key(member),
@@ -184,8 +185,6 @@ def _handed(phase: RunPhase) -> dict[str, Handed]:
 
 def setting_of(phase: RunPhase) -> Setting:
     """Return what regularisers know of a phase before its model is built, but for what they fit to."""
-    from regft_core.data.prompts import Reading
-
     rows, name = phase.rows, phase.declared.run_name
     return Setting(
         kind=rows.kind,
@@ -244,7 +243,6 @@ def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
 
 def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
     """The scores of every epoch: those that choose one, and those that are only looked at."""
-    from regft_core.runs.epoch_scores import judge
     from regft_core.training.loop import EpochScores
 
     def score(examples: list[Example]) -> Judge:
@@ -252,7 +250,9 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
 
     looks = []
     if phase.training.checkpoint != "last":
-        looks.append(EpochScores("best", score(phase.judging(member)), keeps_best=True))
+        as_published = phase.training.checkpoint == "best_on_dev_as_published"
+        chosen_on = phase.run.dev_rows if as_published else [phase.rows.examples[row] for row in phase.drawn(member)[2]]
+        looks.append(EpochScores("best", score(chosen_on), keeps_best=True))
     if phase.training.epoch_scores:
         looks.append(EpochScores("watched", score(phase.run.dev_rows)))
     return looks
@@ -294,8 +294,6 @@ def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
 
 def phase_marks(trained: TrainedPhase) -> list[str]:
     """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
-    from regft_core.models.architectures import without_dropout
-
     comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks]
     still = comparing and without_dropout(trained.trainee.model.config)
     return trained.stack.marks() + [

@@ -104,9 +104,7 @@ class PhaseRows:
         source = self._source
         rows = [row for file in self.files for row in read_jsonl(file)]
         if self.draw is not None:
-            size, seed, task, stratified = self.draw
-            labels = [row.label for row in rows]
-            drawn = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=self.task["kind"])
+            drawn = draw([row.label for row in rows], **self.draw._asdict(), kind=self.task["kind"])
             rows = [rows[index] for index in drawn]
         if self.judging is not None:
             texts = {text_key(row) for row in read_jsonl(self.judging)}

@@ -31,7 +31,7 @@ def run(
     """
     project = project or open_project(Path(job.root))
     tuned = choice_of(job, project, device=device)
-    context = Context(job if tuned is None else job.with_values(tuned["values"]), device, project)
+    context = Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)
     records: dict[Stage, Record] = {"search": search(context) | ({} if tuned is None else {"tuned": tuned})}
     if until != "search":
         records["finetune"] = finetune(context, records["search"])

@@ -226,7 +226,11 @@ class OpenRun:
                 fill_in(folder / name, content.encode() if isinstance(content, str) else content)
             for name, named in (tensors or {}).items():
                 write_tensors(folder / (name + TENSORS_SUFFIX), named)
-            entries = manifest_entries(folder)
+            paths = sorted(path for path in folder.rglob("*") if path.is_file())
+            entries = {
+                path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+                for path in paths
+            }
             fill_in(folder / MANIFEST, json_text({"files": entries}).encode())
             before = self.finished.entries if require_same_tensors and self.finished is not None else {}
             for name, entry in before.items():
@@ -247,12 +251,3 @@ class OpenRun:
         self._discard(self.path)
         self.finished = StoredRun(self.key, self.target)
         return self.finished
-
-
-def manifest_entries(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return size and hash of every file in a folder, by name."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in paths
-    }

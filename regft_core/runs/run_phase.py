@@ -12,15 +12,14 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.data.encode import token_memory, vector_memory
+from regft_core.data.encode import Encoded, encode, token_memory, vector_memory
 from regft_core.data.examples import UNLABELLED, Example
 from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
-from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.hooks import compose, phase_entries
-from regft_core.models.source import ModelSource
+from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import environment
 from regft_core.runs.keys import RUN_FORMAT, scope_of_phase
@@ -31,7 +30,6 @@ from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
-    from regft_core.data.encode import Encoded
     from regft_core.models.features import Features
     from regft_core.runs.context import Context
 
@@ -46,8 +44,8 @@ class RunPhase:
         encoder: the section ``model`` of ``params.yaml`` with what task, method and phase override.
     """
 
-    def __init__(self, run: Context, name: str) -> None:
-        self.run, self.name, self.declared = run, name, run.method.phase(name)
+    def __init__(self, run: Context, declared: Phase) -> None:
+        self.run, self.name, self.declared = run, declared.name, declared
         self.seed = run.job.seed if self.declared.seed is None else self.declared.seed
         self.entries = phase_entries.entries(run.registry, self.declared.regularisers)
         self.acting = phase_entries.active(self.entries)
@@ -79,16 +77,15 @@ class RunPhase:
         if phase.data.steps == "full" and training.epochs:
             training = training.model_copy(update={"max_steps": optimiser_steps(training, int(counts["train"]))})
         elif run.job.refit:
-            judged = read_json(run.dataset / "task.json")["counts"]
-            training = with_more_rows(phase, training, run.job.task, run.job.size, judged, counts)
+            training = with_more_rows(phase, training, run.job.task, run.job.size, run.described["counts"], counts)
         return replace(phase, training=training)
 
     # ------------------------------------------------------------------------------------ the encoder, and texts
 
-    @property
+    @cached_property
     def source(self) -> ModelSource:
-        """The encoder."""
-        return self.run.resolved(self.encoder)
+        """The encoder, as it was when this was first asked."""
+        return self.run.project.once(("encoder", self.encoder), lambda: resolve_model(self.encoder, self.run.root))
 
     @property
     def tokenizer(self) -> Any:
@@ -118,8 +115,6 @@ class RunPhase:
 
     def encode(self, examples: list[Example]) -> Encoded:
         """Tokenise as the phase reads texts; the same texts of another run of this process are not tokenised again."""
-        from regft_core.data.encode import encode
-
         return encode(
             examples,
             self.tokenizer,
@@ -184,12 +179,6 @@ class RunPhase:
     def drawn(self, member: int | None = None) -> tuple[list[int], list[int], list[int]]:
         """Numbers of the rows to train on, of those set aside for the method, and of those that choose the epoch."""
         return run_rows(self.settled, member, self.rows, self.seed)
-
-    def judging(self, member: int | None = None) -> list[Example]:
-        """The rows that choose the epoch: the phase's own, set aside, or the dev set."""
-        if self.training.checkpoint == "best_on_dev_as_published":
-            return self.run.dev_rows
-        return [self.rows.examples[row] for row in self.drawn(member)[2]]
 
     # --------------------------------------------------------------------------- what phases have from each other
 

@@ -60,8 +60,6 @@ def _named(result: Record, phase: RunPhase) -> Record:
 
 #: The mark of results whose values the development set chose.
 CHOSEN_ON_DEV = "hyper-parameters were chosen on the development set that also judges them, as published"
-#: The mark of results that are not those of the last step.
-BEST_EPOCH = "the weights are those of the best epoch on {}"
 
 
 def finetune(context: Context, searched: Record) -> Record:
@@ -94,7 +92,8 @@ def finetune(context: Context, searched: Record) -> Record:
     marks += [*searched.get("marks", []), *result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":
         share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
-        marks.append(BEST_EPOCH.format("the development set, as published" if rule != "best_on_split" else share))
+        chosen_on = share if rule == "best_on_split" else "the development set, as published"
+        marks.append(f"the weights are those of the best epoch on {chosen_on}")
     if searched.get("tuned", {}).get("selection") == "dev_as_published":
         marks.append(CHOSEN_ON_DEV)
     if before and searched["environment"] != result["environment"]:

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 from regft_core import metrics
 from regft_core.data.examples import to_jsonl
-from regft_core.disk.canonical import sha256_text
+from regft_core.disk.canonical import sha256_json, sha256_text
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.opened_project import Job
+from regft_core.runs.records import Trial
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.project import Project
 
 Record = dict[str, Any]
-#: What is kept of every trial.
-TRIAL_KEYS = ("trial", "values", "key", "status", "error", "score", "seconds", "steps")
 
 
 def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
@@ -68,7 +66,7 @@ def _over_folds(records: Sequence[Record]) -> Record:
         "seconds": sum(record["seconds"] for record in records),
         "steps": sum(record["steps"] or 0 for record in records),
     }
-    return {key: (first | together)[key] for key in TRIAL_KEYS}
+    return {key: (first | together)[key] for key in Trial.model_fields}
 
 
 def trials_that_choose(project: Project, job: Job) -> list[Job]:
@@ -145,17 +143,21 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
         return {"score": value}, {}, {}
 
-    identity, scope = partial(score_identity, key=trained["key"]), _score_scope(context)
-    result = made_once(context, identity, lambda: scope, "the score of a trial", score).result
+    result = made_once(context, score_identity, _score_scope, "the score of a trial", score).result
     return record | {name: result.get(name) for name in ("status", "error", "score")}
 
 
-def score_identity(context: Context, key: str) -> Record:
-    """Everything that determines the score of a trial whose run has this ``key``."""
+def score_key(context: Context) -> str:
+    """Key of the score of a trial."""
+    return sha256_json(score_identity(context))
+
+
+def score_identity(context: Context) -> Record:
+    """Everything that determines the score of a trial."""
     return {
         "format": RUN_FORMAT,
         "phase": "trial score",
-        "run": key,
+        "run": context.last.key(),
         "rows": sha256_text(to_jsonl(context.held_out)) if context.without_dev else context.dev_sha256,
         "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
         "model": context.last.reading,
@@ -177,4 +179,4 @@ def beside(context: Context, method: str) -> Context:
         return context
     job = replace(context.job, method=method, values=None)
     tuned = choice_of(job, context.project, device=context.device)
-    return Context(job if tuned is None else job.with_values(tuned["values"]), context.device, context.project)
+    return Context(job if tuned is None else replace(job, values=tuned["values"]), context.device, context.project)

@@ -16,7 +16,6 @@ from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.files import (
     LEFTOVER_SECONDS,
     atomic_directory,
-    replace_directory,
     temporary_name,
     write_json,
     write_text,
@@ -122,17 +121,11 @@ def test_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with raises_code(StoreError, "cannot-write", "out", "is full"):
         fill("lost", OSError(errno.ENOSPC, "No space left on device"))
     assert (target / "sub" / "file").read_text() == "first"
+    (target / "old").touch()
     fill("second")
     assert (target / "sub" / "file").read_text() == "second"
+    assert not (target / "old").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_directory_replaces_another(tmp_path: Path) -> None:
-    for name in ("old", "new"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.txt").write_text(name)
-    replace_directory(tmp_path / "new", tmp_path / "old")
-    assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["old", "old/new.txt"]
 
 
 # --------------------------------------------------------------------------------------------- reading

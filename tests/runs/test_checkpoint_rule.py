@@ -31,7 +31,7 @@ def weights(root: Path, record: dict[str, Any]) -> str:
 def test_the_best_epoch_on_rows_set_aside(project: Path) -> None:
     change(project, training=SPLIT)
     context = Context(job(project, "vanilla"))
-    judging = {row.idx for row in context.last.judging()}
+    judging = {context.last.rows.examples[row].idx for row in context.last.drawn()[2]}
     assert len(judging) == 6
     record = train(project, "vanilla")
     scores = record["checkpoint"]["scores"]

@@ -16,7 +16,7 @@ from regft_core.errors import InputChanged
 from regft_core.models import load
 from regft_core.runs import finished_model
 from regft_core.runs.context import Context
-from regft_core.runs.evaluate import evaluation_identity
+from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.opened_project import Job
 from regft_core.runs.run import run
 from tests.promises.kit import folded as make_folded
@@ -150,5 +150,5 @@ def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:
     assert folds.phase("head").identity()["rows_alone"] is True
     assert whole.phase("head").identity()["rows_alone"] is False
     assert folds.phase("finetune").identity()["rows_alone"] is False  # its start has a key that says so
-    assert evaluation_identity(folds, "0")["rows_alone"] is True
-    assert evaluation_identity(whole, "0")["rows_alone"] is False
+    assert evaluation_settings(folds)["rows_alone"] is True
+    assert evaluation_settings(whole)["rows_alone"] is False

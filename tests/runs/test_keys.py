@@ -135,7 +135,9 @@ def test_a_package_that_says_nothing_about_numbers_changes_no_key(
 
 def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
     def found(method: str = "vanilla", run: str = "a" * 64) -> str:
-        return evaluation_key(Context(job(project, method)), run)
+        context = Context(job(project, method))
+        context.take({"finetune": run})
+        return evaluation_key(context)
 
     first = found()
     assert found("hype_n") == first  # the run's key has the rest

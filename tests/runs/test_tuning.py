@@ -12,7 +12,6 @@ import torch
 
 from regft_core.api import Project
 from regft_core.data.examples import read_jsonl, write_jsonl
-from regft_core.disk.canonical import sha256_json
 from regft_core.disk.reading import read_json
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
@@ -22,7 +21,7 @@ from regft_core.runs.train import CHOSEN_ON_DEV
 from regft_core.runs.trials import (
     choice_of,
     choose,
-    score_identity,
+    score_key,
     trials_that_choose,
     try_values,
 )
@@ -158,7 +157,7 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
     found = []
     for some in (rows, rows[1:], flipped, rows):
         vars(context)["held_out"] = some
-        found.append(sha256_json(score_identity(context, "key")))
+        found.append(score_key(context))
     assert len(set(found)) == 3
     assert found[0] == found[3]
 

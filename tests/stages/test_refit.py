@@ -136,7 +136,7 @@ def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path
     logits, gold = [], []
     for record in json.loads((folded / "work/evaluate/vanilla/reviews/full/result.json").read_text())["runs"]:
         context = Context(Job(str(folded), "vanilla", "reviews", "full", record["seed"]))
-        run = context.store.get(evaluation_key(context, record["key"]))
+        run = context.store.get(evaluation_key(context))
         logits.append(from_npy(run.read_bytes("logits/dev.npy")).astype(np.float64))
         gold += [row.label for row in context.dev_rows]
     margins = np.concatenate(logits)[:, 1] - np.concatenate(logits)[:, 0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.grid.method_table import CITED, COMMITS, Line, all_methods, as_text, catalogue, pinned
+from regft_core.grid.method_table import CITED, COMMITS, Line, as_text, catalogue, pinned, shipped_methods
 from regft_core.hooks.registry import discover
 from regft_core.schema.methods import SOURCE
 from regft_core.settings.layers import Setting, settings
@@ -77,7 +77,7 @@ def test_every_option_has_a_source_and_nothing_else(name: str) -> None:
 
 
 def test_every_value_of_a_method_has_a_source() -> None:
-    methods = all_methods(ROOT)
+    methods = shipped_methods(ROOT).methods
     found = {name: settings(method, REGISTRY) for name, method in methods.items()}
     assert not [f"{name}: {one.path}" for name, own in found.items() for one in own if not one.source]
     every: list[Setting] = [one for own in found.values() for one in own]
@@ -87,7 +87,7 @@ def test_every_value_of_a_method_has_a_source() -> None:
 
 
 def test_released_code_is_cited_at_a_known_commit() -> None:
-    sources = [one.source for method in all_methods(ROOT).values() for one in settings(method, REGISTRY)]
+    sources = [one.source for method in shipped_methods(ROOT).methods.values() for one in settings(method, REGISTRY)]
     sources += [text for cls in REGISTRY.values() for text in cls.sources.values()]
     assert {name for text in sources for name in CITED.findall(text)} == set(COMMITS)
     assert pinned("code: asappresearch/x a.py:1; google-research/sam b.py:2") == (

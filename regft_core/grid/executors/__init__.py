@@ -175,20 +175,17 @@ def run_all(jobs: Sequence[J], function: Callable[..., R], *, executor: str = "s
     return queue.results
 
 
-def require(package: str, extra: str, what: str) -> Any:
-    """Import an optional ``package``, which ``pip install 'regft[extra]'`` brings.
-
-    Raises ConfigError when it is not installed; ``what`` of the configuration needs it.
-    """
+def require(package: str, executor: str) -> Any:
+    """Import the package of an executor, which the extra of its name brings; raises ConfigError without it."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name != package:
             raise  # it is there, but one of its own needs is not
-        key, _, value = what.partition(": ")
-        message = f"'{value}' needs the package '{package}', which is not installed"
-        hint = f"in the project's environment: pip install -c constraints.txt -e '.[{extra}]'"
-        raise ConfigError([Problem("package-missing", "params.yaml", 0, f"execution.{key}", message, hint)]) from error
+        message = f"'{executor}' needs the package '{package}', which is not installed"
+        hint = f"in the project's environment: pip install -c constraints.txt -e '.[{executor}]'"
+        problem = Problem("package-missing", "params.yaml", 0, "execution.executor", message, hint)
+        raise ConfigError([problem]) from error
 
 
 # ---------------------------------------------------------------------------- for executors

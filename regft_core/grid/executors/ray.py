@@ -52,7 +52,7 @@ def run(queue: JobQueue) -> None:
     ``queue.settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store,
     ``root`` (the project), ``store`` (its run store) and ``keys`` (for each job the runs that it starts from).
     """
-    ray = require("ray", "ray", "executor: ray")
+    ray = require("ray", "ray")
     with _connected(ray, queue):
         _Driver(ray, queue).work()
 

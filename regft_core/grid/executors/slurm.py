@@ -37,7 +37,7 @@ class Task:
 
     def checkpoint(self) -> Any:
         """Return what submitit queues again when a job is preempted: the same job; its run has checkpoints."""
-        return require("submitit", "slurm", "executor: slurm").helpers.DelayedSubmission(self)
+        return require("submitit", "slurm").helpers.DelayedSubmission(self)
 
 
 def run(queue: JobQueue) -> None:
@@ -45,7 +45,7 @@ def run(queue: JobQueue) -> None:
     settings = queue.settings
     # Read by submitit when it is imported, here and in the jobs, which inherit it.
     os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", settings.get("signal", "USR2"))
-    submitit = require("submitit", "slurm", "executor: slurm")
+    submitit = require("submitit", "slurm")
     executor, device = _executor(submitit, settings, queue.threads), settings.get("device", "cpu")
     submitted: dict[int, Any] = {}
     try:

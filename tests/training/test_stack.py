@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -10,9 +9,8 @@ import torch
 
 from regft_core.contract import laws
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, ParameterGroup, Regulariser
+from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
-from regft_core.schema import StrictModel
 from regft_core.training.stream import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
@@ -148,54 +146,6 @@ def test_factors_of_two_regularisers_multiply() -> None:
     frozen = Bench(listed)
     frozen.trainee.raw(MATRIX).requires_grad_(False)
     assert all(MATRIX not in group["names"] for group in frozen.loop().groups)
-
-
-class Extra(Regulariser):
-    """A module of its own, with the settings that the options give."""
-
-    name = "extra"
-
-    class Config(StrictModel):
-        learning_rate: float | None = None
-        weight_decay: float | None = None
-
-    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        module = torch.nn.Linear(2, 2)
-        torch.nn.init.ones_(module.weight)
-        torch.nn.init.ones_(module.bias)
-        self.module = trainee.attach("extra", module)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        named = {f"attached.extra.{name}": p for name, p in self.module.named_parameters()}
-        return [ParameterGroup(named, self.options.learning_rate, self.options.weight_decay)]
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        return Declares(passes=("main",))
-
-    def backward(self, step: Any) -> torch.Tensor:
-        loss = step.task_loss(step.forward())
-        # A gradient of 0, so that all that moves the module is decay.
-        step.backward(loss + sum(0.0 * p.sum() for p in self.module.parameters()))
-        return loss.detach()
-
-
-@pytest.mark.parametrize(
-    ("options", "rate", "decay"),
-    [
-        ({}, 0.1, 0.5),  # what the group leaves open is the shared protocol's, also for its bias
-        ({"weight_decay": 0.0}, 0.1, 0.0),
-        ({"learning_rate": 0.2, "weight_decay": 0.25}, 0.2, 0.25),
-    ],
-)
-def test_a_special_group_decays_at_its_own_rates_or_the_shared_ones(
-    options: dict[str, Any], rate: float, decay: float
-) -> None:
-    protocol = {"learning_rate": 0.1, "weight_decay": 0.5, "schedule": "constant"}
-    run = Bench([(Extra, options)], training=ONE.model_copy(update=protocol))
-    run.loop().train()
-    for parameter in run.method.module.parameters():
-        assert parameter.detach().flatten().tolist() == pytest.approx([1 - rate * decay] * parameter.numel())
 
 
 # ---------------------------------------------------------------------- anchors, fit, state, skip

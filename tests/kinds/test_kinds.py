@@ -19,15 +19,6 @@ from tests.small_project import TASK
 MORE = Path(__file__).parent / "more"
 
 
-def test_names_are_those_of_the_files() -> None:
-    assert KINDS.names() == ("classification", "multi_label", "ordinal", "regression")
-    with KINDS.also(MORE):
-        assert KINDS.names() == ("classification", "multi_label", "ordinal", "regression", "tags")
-        assert not find("tags").one_label
-    with pytest.raises(ValueError, match=r"unknown kind of task 'classifcation'; did you mean 'classification'\?"):
-        find("classifcation")
-
-
 def test_a_kind_answers_every_question(tmp_path: Path) -> None:
     whole = (MORE / "tags.py").read_text()
     less = whole.replace('    dtype = "int64"\n', "").replace("    def answer(", "    def says(")

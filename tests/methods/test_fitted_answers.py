@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.methods.cases import task
 from tests.methods.chain import Outcome, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, Bench, examples, same
 from tests.tiny import ARCHITECTURES
+from tests.training.test_linear_solution import loss_gradient
 
 # --------------------------------------------------------------------------------------------------------- linear head
 
@@ -97,20 +99,14 @@ def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, labels=3)
     features = pooled_features(outcome)
     labels = np.asarray(outcome.encoded.labels)
-    head = outcome.model.classifier
+    weight, bias = (value.detach().double().numpy() for value in outcome.model.classifier.parameters())
     # The mean of real tokens differs from that of a padded batch in the last bits only.
-    raw = features @ head.weight.detach().double().numpy().T + head.bias.detach().double().numpy()
+    raw = features @ weight.T + bias
     assert logits(outcome) == pytest.approx(raw, abs=1e-4)
     assert (raw.argmax(1) == labels).mean() > 0.9
     strength = outcome.trained.stack.diagnostics().values[0][2]
-    odds = np.exp(raw - raw.max(1, keepdims=True))
-    odds /= odds.sum(1, keepdims=True)
-    odds[np.arange(len(labels)), labels] -= 1
-    variances = features.var(0)
-    scale = np.repeat(np.sqrt(variances.reshape(4, -1).mean(1)), len(variances) // 4)
-    gradient = odds.T @ ((features - features.mean(0)) / scale) / len(labels)
-    gradient += strength * head.weight.detach().double().numpy() * scale
-    assert np.abs(gradient).max() < 1e-5
+    solution = SimpleNamespace(weight=weight, bias=bias, strength=strength)
+    assert np.abs(loss_gradient(features, labels, solution, parts=4)).max() < 1e-5
     only_the_linear_changed(outcome, **POOLED, labels=3)
 
 

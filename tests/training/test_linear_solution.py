@@ -36,10 +36,13 @@ def blobs(count: int, classes: int, seed: int = 0) -> tuple[npt.NDArray[np.float
     return (centres[labels] + generator.normal(size=(count, 6))) * scale + 3.0, labels
 
 
-def loss_gradient(features: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], solution: object) -> np.ndarray:
-    """Gradient of mean loss + strength / 2 * ||W||^2 in the weights of the scaled features."""
-    weight, bias, strength = solution.weight, solution.bias, solution.strength  # type: ignore[attr-defined]
-    scale, centre = np.sqrt(features.var(0).mean()), features.mean(0)
+def loss_gradient(
+    features: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], solution: Any, parts: int = 1
+) -> np.ndarray:
+    """Gradient of mean loss + strength / 2 * ||W||^2 in the weights of the features, scaled in each of ``parts``."""
+    weight, bias, strength = solution.weight, solution.bias, solution.strength
+    variances, centre = features.var(0), features.mean(0)
+    scale = np.repeat(np.sqrt(variances.reshape(parts, -1).mean(1)), len(variances) // parts)
     logits = features @ weight.T + bias
     odds = np.exp(logits - logits.max(1, keepdims=True))
     odds /= odds.sum(1, keepdims=True)

@@ -101,7 +101,7 @@ def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(read: list[Any])
 
 def test_a_regression_is_scored_by_its_metric() -> None:
     trained = TinyModel(kind="regression")
-    trained.said = lambda embedding: embedding[..., 0].sigmoid()
+    trained.confidence = lambda embedding: embedding[..., 0].sigmoid()
     judged = finished(trained)
     for name, table in (("robustness", "robustness"), ("deletion", "deletion")):
         result = evaluated(name, trained, judged, task={"primary": "mse"})
@@ -135,7 +135,7 @@ def test_exactly_the_share_of_the_tokens_is_masked_largest_first_and_no_added_to
 def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> None:
     """As in the paper's figure: the same masked texts for the method and for plain fine-tuning."""
     tdt, plain = TinyModel(seed=3), TinyModel(seed=4)
-    tdt.said = lambda embedding: embedding[..., 0].sigmoid()
+    tdt.confidence = lambda embedding: embedding[..., 0].sigmoid()
 
     def run(trained: TinyModel, **options: Any) -> tuple[Any, list[Any]]:
         judged = finished(trained)
@@ -152,6 +152,6 @@ def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> Non
     with pytest.raises(Unfit, match="no method here learns a confidence per token"):
         run(tdt, confidence_of="vanilla")
     other: Any = TinyModel()
-    other.said, other.encode = tdt.said, lambda given: tdt.encode(list(given)[::-1])
+    other.confidence, other.encode = tdt.confidence, lambda given: tdt.encode(list(given)[::-1])
     with pytest.raises(Unfit, match="'tdt' reads other tokens than this run"):
         evaluated("deletion", plain, finished(plain), models={"tdt": other}, confidence_of="tdt")

@@ -16,8 +16,8 @@ from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
 from regft_core.models.virtual_tokens import FAMILIES as PREFIXED
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
-from tests.extras import needs
 from tests.methods.harness import TRAINING, Bench, source_of
+from tests.skips import needs
 from tests.tiny import ARCHITECTURES
 
 

@@ -11,7 +11,7 @@ import torch
 from regft_core.errors import RunFailed
 from regft_core.methods.contrastive import Partners, pair_loss
 from tests.errors import raises_code
-from tests.methods.harness import STILL, Bench
+from tests.methods.harness import STILL, Bench, calls_of
 
 # --------------------------------------------------------------------------------------------------------- contrastive
 
@@ -80,11 +80,8 @@ def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:
 
 
 def test_an_epoch_gives_every_row_one_pair_of_each_kind() -> None:
-    run, seen = bench(rows=12), []
-    own = run.method
-    collate = own._stream.collate
-    own._stream.collate = lambda rows: (seen.append(list(rows)), collate(rows))[1]  # type: ignore[method-assign]
-    loop = run.loop()
+    run = bench(rows=12)
+    seen, loop = calls_of(run.method._stream, "collate", list), run.loop()
     loop.train()
     # The loop's own batches have 4 rows, those of anchors and partners 12.
     pairs = [rows for rows in seen if len(rows) == 12]

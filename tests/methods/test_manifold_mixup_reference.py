@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regft_core.methods.manifold_mixup import Draw, rows_of, with_partners
-from tests.methods.harness import STILL, Bench, close, gradients
+from tests.methods.harness import STILL, Bench, calls_of, close, gradients
 
 cross_entropy = torch.nn.functional.cross_entropy
 
@@ -27,11 +27,9 @@ def bench_with(draw: Draw | None = None, **options: Any) -> Bench:
 
 def logits_of(bench: Bench, step: Any) -> Tensor:
     """The logits on which the loss of a step is taken."""
-    kept: list[Tensor] = []
-    original = step.task_loss
-    step.task_loss = lambda logits, *given: kept.append(logits) or original(logits, *given)
+    kept = calls_of(step, "task_loss", lambda logits, *_: logits)
     bench.stack.backward(step)
-    return kept[0]
+    return kept[0]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("layer", [0, 1])

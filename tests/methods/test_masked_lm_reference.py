@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.methods.chain import phase, run_phase, runner
-from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, examples, gradients, watched
+from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, calls_of, examples, gradients, watched
 
 
 def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
@@ -70,8 +70,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_positions(replacement:
     from transformers import AutoModelForMaskedLM
 
     run = bench({"mask_rate": 0.4, "replacement": replacement}, dropout=STILL)
-    chosen, original = [], run.method._replacements
-    run.method._replacements = lambda step, positions: (chosen.append(positions), original(step, positions))[1]
+    chosen = calls_of(run.method, "_replacements", lambda step, positions: positions)
     batch, masked, _, loss = masked_step(run)
     labels = torch.full_like(batch.input_ids, -100)
     labels[chosen[0]] = batch.input_ids[chosen[0]]

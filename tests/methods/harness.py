@@ -266,6 +266,11 @@ class Bench:
         return self.trainee.plain_weights()
 
 
+def only(name: str, **usual: Any) -> Callable[..., Bench]:
+    """What makes benches of one regulariser from its options, and from keywords of a bench beside the ``usual``."""
+    return lambda options=None, **more: Bench([(name, options or {})], **{**usual, **more})
+
+
 def gradients(run: Bench) -> dict[str, torch.Tensor]:
     """Copies of the gradients as they are, of attached modules too."""
     return {name: p.grad.clone() for name, p in run.trainee.named_trainable() if p.grad is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
@@ -11,13 +10,9 @@ import torch
 from regft_core.errors import RunFailed
 from regft_core.methods.contrastive import Partners, pair_loss
 from tests.errors import raises_code
-from tests.methods.harness import STILL, Bench, calls_of
+from tests.methods.harness import STILL, Bench, calls_of, only
 
-# --------------------------------------------------------------------------------------------------------- contrastive
-
-
-def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
-    return Bench([("contrastive", options or {})], phase="contrastive", **more)
+bench = only("contrastive", phase="contrastive")
 
 
 def test_the_loss_of_three_pairs_by_hand() -> None:

@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from tests.methods.chain import phase, run_phase, runner
-from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, calls_of, examples, gradients, watched
+from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, calls_of, examples, gradients, only, watched
 
-
-def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
-    """A bench of an earlier phase on a checkpoint with a masked-LM head."""
-    return Bench([("masked_lm", options or {})], **{"phase": "earlier", "masked_lm": True, **more})
+bench = only("masked_lm", phase="earlier", masked_lm=True)
 
 
 def masked_step(run: Bench) -> tuple[Any, Any, torch.Tensor, torch.Tensor]:

@@ -18,13 +18,10 @@ from regft_core.schema.method import Cost
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from tests.errors import raises_code
 from tests.methods.cases import task
-from tests.methods.chain import phase
+from tests.methods.chain import REPOSITORY, phase
 from tests.methods.harness import TRAINING, Bench, same
 
 # ------------------------------------------------------------------------------------------------------------ registry
-
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def example() -> str:

@@ -17,17 +17,14 @@ from regft_core.training import two_level
 from regft_core.training.two_level import TwoLevelStep
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
-from tests.methods.harness import TRAINING, Bench, calls_of, watched
+from tests.methods.harness import TRAINING, Bench, calls_of, only, watched
 
 FROM_SEARCH = {"attention": "search"}
 #: A learning rate from the first step on, so that the virtual step moves the weights.
 CONSTANT = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant"})
 RELEASED = {"variant": "released"}
-
-
-def searching(options: dict[str, Any] | None = None, **more: Any) -> Bench:
-    """A bench of the first member of the search phase."""
-    return Bench([("weight_mixup", options or {})], phase="search-0", validation=True, **more)
+#: Benches of the first member of the search phase.
+searching = only("weight_mixup", phase="search-0", validation=True)
 
 
 def attention(run: Bench) -> list[Tensor]:

@@ -15,7 +15,7 @@ from regft_core.rng import derive
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.optim import rate_factor, warmup_steps
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, largest_difference, same
+from tests.methods.harness import STILL, TRAINING, Bench, largest_difference, same
 
 
 def test_what_the_device_has_not_done_yet_counts_as_time_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,7 @@ def test_vanilla_equals_a_hand_written_loop_bit_for_bit() -> None:
 
 def test_accumulated_batches_are_one_large_batch() -> None:
     """Weighted by examples: also the last, smaller batch counts for what it is."""
-    from regft_core.schema import DropoutConfig
-
-    common = {"dropout": DropoutConfig(hidden=0.0, attention=0.0), "bucket_batches": 1, "epochs": 1, "epsilon": 0.01}
+    common = {"dropout": STILL, "bucket_batches": 1, "epochs": 1, "epsilon": 0.01}
     large = TRAINING.model_copy(update={**common, "batch_size": 12})
     small = TRAINING.model_copy(update={**common, "batch_size": 5, "accumulation": 3})
     run = Bench(training=small)

@@ -214,13 +214,6 @@ def linears(module):
     return [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "albert"])
-def test_a_pooler_that_the_checkpoint_lacks_belongs_to_the_head(architecture, load):
-    sites = find_sites(load(architecture, masked_lm=True).model)
-    assert any(".pooler" in name for name in sites.head)
-    assert not any(".pooler" in name for name in sites.mixable)
-
-
 @every_head
 def test_perturbable_are_weights_and_biases_of_the_layers_and_biases_and_norms_have_no_decay(
     architecture, pooling, load

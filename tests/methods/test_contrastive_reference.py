@@ -62,7 +62,6 @@ def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, p
         u, v, w = (embed(run, row, pooling) for row in (anchor, positive, negative))
         total += (1 - float(u @ v) / float(u.norm() * v.norm())) ** 2 + (float(u @ w) / float(u.norm() * w.norm())) ** 2
     assert run.stack.backward(step).item() == pytest.approx(total / 8, abs=1e-5)
-    assert (step.forward_passes, step.backward_passes) == (3, 3)
 
 
 def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:

@@ -56,7 +56,6 @@ def test_loss_and_gradient_are_those_of_a_computation_by_hand(layer: int) -> Non
     assert total == pytest.approx(float(by_hand.detach()), abs=1e-5)
     by_hand.backward()
     assert close(found, gradients(bench), atol=1e-5, rtol=1e-3)
-    assert (step.forward_passes, step.backward_passes) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "modernbert", "albert"])

@@ -16,6 +16,11 @@ FILE = Path(__file__).with_name("allowed_skips.yaml")
 FOUND = pytest.StashKey[list[str]]()
 
 
+def needs(package: str, extra: str) -> Any:
+    """Import a package of an extra of pyproject.toml, or skip the test (in a module: its tests), with one wording."""
+    return pytest.importorskip(package, reason=f"the extra '{extra}' is not installed: there is no {package}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--allowed-skips", choices=("quick", "full"), help=f"fail when a test is skipped for a reason that {FILE} lacks"

@@ -28,15 +28,6 @@ def test_files_are_names_and_shared_machinery_is_none(tmp_path: Path) -> None:
     assert OPTIMISERS.names() == before == ("adamax", "adamw")
 
 
-def test_a_name_of_two_files_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "adamw.py").write_text("")
-    with (
-        OPTIMISERS.also(tmp_path),
-        raises_code(ConfigError, "name-taken", "adamw"),
-    ):
-        OPTIMISERS.names()
-
-
 def test_listing_imports_no_torch() -> None:
     code = (
         "import sys; from regft_core.catalogue import METRICS, OPTIMISERS; METRICS.names(), OPTIMISERS.names(); "

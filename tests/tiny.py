@@ -62,23 +62,23 @@ def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False
     return directory
 
 
+def _tenths(*names: str) -> dict[str, float]:
+    return dict.fromkeys(names, 0.1)
+
+
 def tiny_config(architecture: str, tokenizer: Any) -> Any:
     """Return the configuration of the tiny model; every dropout it has is 0.1."""
     from transformers import AutoConfig
 
     ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     own: dict[str, dict[str, Any]] = {
         "bert": SIZES,
         "roberta": {**SIZES, "type_vocab_size": 1},
         "electra": {**SIZES, "embedding_size": 16},
         "xlnet": {
-            "d_model": 32,
-            "n_layer": 2,
-            "n_head": 2,
-            "d_inner": 64,
-            "dropout": 0.1,
-            "initializer_range": 0.1,
-            "summary_last_dropout": 0.1,
+            **{"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64},
+            **_tenths("dropout", "initializer_range", "summary_last_dropout"),
         },
         "deberta": {**SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "pooler_dropout": 0.1},
         "deberta-v2": {
@@ -93,34 +93,15 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "type_vocab_size": 0,
         },
         "bart": {
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 64,
-            "max_position_embeddings": 160,
-            "dropout": 0.1,
-            "attention_dropout": 0.1,
-            "activation_dropout": 0.1,
-            "classifier_dropout": 0.1,
-            "init_std": 0.1,
-            "bos_token_id": tokenizer.cls_token_id,
-            "eos_token_id": tokenizer.sep_token_id,
-            "decoder_start_token_id": tokenizer.sep_token_id,
-            "forced_eos_token_id": tokenizer.sep_token_id,
+            **{"d_model": 32, "max_position_embeddings": 160, **ends},
+            **{"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 64},
+            **{"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
+            **_tenths("dropout", "attention_dropout", "activation_dropout", "classifier_dropout", "init_std"),
+            **dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id"), tokenizer.sep_token_id),
         },
         "distilbert": {
-            "dim": 32,
-            "n_layers": 2,
-            "n_heads": 2,
-            "hidden_dim": 64,
-            "max_position_embeddings": 160,
-            "dropout": 0.1,
-            "attention_dropout": 0.1,
-            "seq_classif_dropout": 0.1,
-            "initializer_range": 0.1,
+            **{"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 160},
+            **_tenths("dropout", "attention_dropout", "seq_classif_dropout", "initializer_range"),
         },
         "albert": {**SIZES, "embedding_size": 16, "classifier_dropout_prob": 0.1},
         "mpnet": SIZES,
@@ -130,22 +111,12 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             # Every second layer looks at 4 tokens to each side only.
             "global_attn_every_n_layers": 2,
             "local_attention": 8,
-            "attention_dropout": 0.1,
-            "embedding_dropout": 0.1,
-            "mlp_dropout": 0.1,
-            "classifier_dropout": 0.1,
-            "bos_token_id": tokenizer.cls_token_id,
-            "eos_token_id": tokenizer.sep_token_id,
-            "cls_token_id": tokenizer.cls_token_id,
-            "sep_token_id": tokenizer.sep_token_id,
+            **_tenths("attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"),
+            **{**ends, "cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id},
         },
         "eurobert": {
-            **BLOCKS,
-            "num_key_value_heads": 1,
-            "attention_dropout": 0.1,
-            "bos_token_id": tokenizer.cls_token_id,
-            "eos_token_id": tokenizer.sep_token_id,
-            "mask_token_id": tokenizer.mask_token_id,
+            **{**BLOCKS, **ends, "mask_token_id": tokenizer.mask_token_id},
+            **{"num_key_value_heads": 1, "attention_dropout": 0.1},
         },
         # As in Qwen3-Embedding, the padding token is also the one that ends a text, and no padding is declared.
         "qwen3": {**BLOCKS, **_DECODER, "max_position_embeddings": 160, "pad_token_id": None},

@@ -13,8 +13,6 @@ from regft_core.data.read_split import Declaration, read_split
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import ColumnsConfig
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def declare() -> Callable[..., Declaration]:

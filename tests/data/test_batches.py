@@ -118,15 +118,6 @@ def test_padding_on_the_left_with_its_own_token_type() -> None:
     assert batch.labels.dtype == torch.float32
 
 
-def test_models_without_token_types_and_moves_between_devices() -> None:
-    bare = Encoded(ENCODED.input_ids, None, ENCODED.labels, ENCODED.ids, ENCODED.segment)
-    batch = collate(bare, [0], Padding(9)).to("meta")
-    assert batch.token_type_ids is None
-    assert set(batch.model_inputs()) == {"input_ids", "attention_mask"}
-    assert {t.device.type for t in (batch.input_ids, batch.labels, batch.indices, batch.segment)} == {"meta"}
-    assert batch.real_tokens == 3
-
-
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
     encoded = dataclasses.replace(

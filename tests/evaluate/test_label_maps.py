@@ -119,7 +119,7 @@ def trained() -> TinyModel:
     """A model that predicts all three labels."""
     found = TinyModel(labels=OWN)
     logits = found.predict(found.encode(examples(30, labels=3)))
-    found.said = lambda embedding: embedding.sum(-1).sigmoid()
+    found.confidence = lambda embedding: embedding.sum(-1).sigmoid()
     found.learned = examples(30, labels=3)
     found.model.classifier.bias.data.sub_(found.model.classifier.bias.new_tensor(np.median(logits, axis=0)))
     return found
@@ -147,6 +147,6 @@ def test_merged_labels_are_judged_like_a_model_that_has_the_merged_ones(
     own = a_set(given, two, gold, MERGED, MERGED).take(kept)
     other = Merging(labels=OWN)
     other.model = other.pretrained = trained.model
-    other.said, other.learned = trained.said, trained.learned
+    other.confidence, other.learned = trained.confidence, trained.learned
     assert 0 < (own.predictions == own.gold).mean() < 1
     same(run(name, trained, mapped, OWN), run(name, other, own, MERGED))

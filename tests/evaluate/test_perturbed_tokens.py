@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.evaluate.analyses.deletion import without
 from regft_core.evaluate.analyses.robustness import perturbed
 from regft_core.evaluate.analysis_result import Unfit
-from regft_core.evaluate.hidden import editable, with_masked, with_replaced
+from regft_core.evaluate.hidden import editable
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished
-from tests.methods.harness import examples, source_of, tokenizer_of
 
 
 def agreeing(trained: TinyModel, count: int = 12) -> Any:
@@ -103,7 +101,7 @@ def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(read: list[Any])
 
 def test_a_regression_is_scored_by_its_metric() -> None:
     trained = TinyModel(kind="regression")
-    trained.said = lambda embedding: embedding[..., 0].sigmoid()
+    trained.confidence = lambda embedding: embedding[..., 0].sigmoid()
     judged = finished(trained)
     for name, table in (("robustness", "robustness"), ("deletion", "deletion")):
         result = evaluated(name, trained, judged, task={"primary": "mse"})
@@ -137,7 +135,7 @@ def test_exactly_the_share_of_the_tokens_is_masked_largest_first_and_no_added_to
 def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> None:
     """As in the paper's figure: the same masked texts for the method and for plain fine-tuning."""
     tdt, plain = TinyModel(seed=3), TinyModel(seed=4)
-    tdt.said = lambda embedding: embedding[..., 0].sigmoid()
+    tdt.confidence = lambda embedding: embedding[..., 0].sigmoid()
 
     def run(trained: TinyModel, **options: Any) -> tuple[Any, list[Any]]:
         judged = finished(trained)
@@ -154,33 +152,6 @@ def test_all_arms_read_texts_that_one_method_has_ordered(read: list[Any]) -> Non
     with pytest.raises(Unfit, match="no method here learns a confidence per token"):
         run(tdt, confidence_of="vanilla")
     other: Any = TinyModel()
-    other.said, other.encode = tdt.said, lambda given: tdt.encode(list(given)[::-1])
+    other.confidence, other.encode = tdt.confidence, lambda given: tdt.encode(list(given)[::-1])
     with pytest.raises(Unfit, match="'tdt' reads other tokens than this run"):
         evaluated("deletion", plain, finished(plain), models={"tdt": other}, confidence_of="tdt")
-
-
-# ---------------------------------------------------------------------------------------- which tokens
-
-
-def encoded(separately: bool) -> Encoded:
-    given = examples(5, pair=True)
-    return encode(given, tokenizer_of(source_of("bert")), 32, rows_per_example=2 if separately else 1)
-
-
-@pytest.mark.parametrize("separately", [False, True])
-def test_replacing_changes_tokens_of_the_texts_only(separately: bool) -> None:
-    before = encoded(separately)
-    after = with_replaced(before, lambda ids, free: [np.full(len(own), 7) for own in ids])
-    old, new = vars(before), vars(after)
-    for row in range(len(before.input_ids)):
-        special = np.asarray(old["segment"][row]) == -1
-        assert np.array_equal(np.asarray(new["input_ids"][row])[special], np.asarray(old["input_ids"][row])[special])
-        assert set(np.asarray(new["input_ids"][row])[~special].tolist()) == {7}
-        assert new["segment"][row] == old["segment"][row]
-    assert (after.labels, after.ids) == (before.labels, before.ids)
-    assert with_replaced(before, lambda ids, free: ids) == before
-    free = editable(before)
-    assert with_masked(before, [[~row for row in rows] for rows in free], 7) == after
-    # An added token stays, whatever is asked.
-    assert with_masked(before, [[np.zeros(len(row), bool) for row in rows] for rows in free], 7) == after
-    assert with_masked(before, [[np.ones(len(row), bool) for row in rows] for rows in free], 7) == before

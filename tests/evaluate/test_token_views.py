@@ -26,7 +26,7 @@ def test_a_histogram_by_hand() -> None:
 
 def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_point() -> None:
     trained = TinyModel()
-    trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
+    trained.views = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
     judged = finished(trained)
     result = evaluated("views", trained, judged, rows=12)
     points = {(row[0], row[1]): row[3:] for row in result.tables["dev"]["views"].rows}

@@ -46,8 +46,8 @@ class TinyModel:
         self.pretrained: Any = deepcopy(self.model)
         self.kept: dict[str, Tensor] = {}
         self.learned: Sequence[Example] = ()
-        self.said: Any = lambda embedding: None
-        self.shown: Any = lambda embedding, mask, segment: None
+        self.confidence: Any = lambda embedding: None
+        self.views: Any = lambda embedding, mask, segment: None
 
     def encode(self, given: Sequence[Example]) -> Encoded:
         return encode(given, self.tokenizer, 32, rows_per_example=self.per_example)
@@ -61,12 +61,6 @@ class TinyModel:
 
     def training_rows(self) -> Sequence[Example]:
         return self.learned
-
-    def confidence(self, embedding: Tensor) -> Tensor | None:
-        return self.said(embedding)
-
-    def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
-        return self.shown(embedding, mask, segment)
 
 
 def other_task(kind: str = "classification", labels: Any = ("no", "yes"), primary: str = "accuracy") -> dict[str, Any]:

@@ -20,7 +20,7 @@ from regft_core.runs.store import RunStore
 from tests.execution import contract_jobs
 from tests.execution.contract_jobs import STEPS, Job, Trained
 from tests.execution.test_executors import THREADS, alive, eventually
-from tests.extras import needs
+from tests.skips import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 #: An executor that needs a package or settings: (package, settings). Others are tried as they are.

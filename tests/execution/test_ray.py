@@ -16,7 +16,7 @@ from regft_core.grid.executors import JobsFailed, run_all
 from regft_core.runs.store import RunStore
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
-from tests.extras import needs
+from tests.skips import needs
 
 ray = needs("ray", "ray")
 
@@ -126,7 +126,7 @@ sys.exit(second.returncode)
 DRIVER = """
 import sys
 from regft_core.grid.executors import run_all
-from tests.extras import needs
+from tests.skips import needs
 from tests.execution import cluster_jobs
 store, address = sys.argv[1:]
 jobs = [(store, number, 0.5) for number in range(40)]

@@ -8,7 +8,7 @@ import pytest
 
 from regft_core.grid.executors import JobsFailed, run_all
 from tests.execution import cluster_jobs
-from tests.extras import needs
+from tests.skips import needs
 
 submitit = needs("submitit", "slurm")
 

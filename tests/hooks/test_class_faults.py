@@ -14,7 +14,7 @@ from regft_core.hooks import compose, refusals
 from regft_core.hooks.phase_entries import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig
-from tests.methods.harness import entries
+from tests.methods.harness import STILL, entries
 
 DECLARED = "active=active, description=Description(smallest_effect=0.1)"
 RIGHT = f"""from pydantic import Field
@@ -132,7 +132,6 @@ def test_declarations_and_hooks_belong_together(tmp_path: Path, declared: str, h
 R_DROP: tuple[str, dict[str, Any]] = ("r_drop", {})
 HYPE: tuple[str, dict[str, Any]] = ("hype", {"scale": 1e-3})
 OFF = ("r_drop", {"alpha": 0.0, "cross_entropy": "first"})
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
 
 
 @pytest.mark.parametrize(

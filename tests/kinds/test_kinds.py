@@ -19,15 +19,6 @@ from tests.small_project import TASK
 MORE = Path(__file__).parent / "more"
 
 
-def test_names_are_those_of_the_files() -> None:
-    assert KINDS.names() == ("classification", "multi_label", "ordinal", "regression")
-    with KINDS.also(MORE):
-        assert KINDS.names() == ("classification", "multi_label", "ordinal", "regression", "tags")
-        assert not find("tags").one_label
-    with pytest.raises(ValueError, match=r"unknown kind of task 'classifcation'; did you mean 'classification'\?"):
-        find("classifcation")
-
-
 def test_a_kind_answers_every_question(tmp_path: Path) -> None:
     whole = (MORE / "tags.py").read_text()
     less = whole.replace('    dtype = "int64"\n', "").replace("    def answer(", "    def says(")
@@ -68,15 +59,9 @@ def test_a_task_names_its_kind_by_a_file() -> None:
         assert TaskConfig.model_validate(declared).kind == "tags"
 
 
-def test_labels_of_a_batch_are_what_the_loss_takes() -> None:
-    classes, values = find("classification"), find("regression")
-    assert classes.label_tensor([0, 2]).dtype == torch.int64
-    assert values.label_tensor([0.5, 2]).dtype == torch.float32
-    logits = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
-    assert float(classes.task_loss(logits, torch.tensor([0, 1]))) == pytest.approx(np.log(2))
-    assert float(values.task_loss(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0]))) == 2.5
-    with pytest.raises(ValueError, match="predictions"):  # would broadcast
-        values.task_loss(torch.zeros(3, 1), torch.zeros(2))
+def test_a_loss_that_would_broadcast_is_refused() -> None:
+    with pytest.raises(ValueError, match="predictions"):
+        find("regression").task_loss(torch.zeros(3, 1), torch.zeros(2))
 
 
 def test_divergences_are_of_what_a_kind_reads_logits_as() -> None:

@@ -20,9 +20,9 @@ from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.evaluate.logits import predict
 from regft_core.hooks import compose, phase_entries
-from regft_core.hooks.declare import Handed, Setting
+from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
-from regft_core.models.load import load_tokenizer, quiet
+from regft_core.models.load import load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.rows import split_rows
 from regft_core.runs.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
@@ -34,8 +34,8 @@ from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import Document, load_yaml
 from regft_core.training.merges import mean
-from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
-from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
+from tests.methods.harness import TRAINING, Listed, entries, examples, names_of, prompt_of, setting_of, source_of
+from tests.tiny import EMBEDDERS, scratch_folder, tiny_model_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").glob("*.yaml"))
@@ -92,16 +92,7 @@ def shortened(given: Phase, steps: int) -> Phase:
 @cache
 def six_layers() -> ModelSource:
     """A tiny BERT with as many layers as the default encoder, for options that name layers."""
-    from transformers import AutoModel
-
-    folder = scratch_folder()
-    tokenizer = tiny_tokenizer("bert")
-    config = tiny_config("bert", tokenizer)
-    config.num_hidden_layers = 6
-    with torch.random.fork_rng(devices=[]), quiet():
-        torch.manual_seed(20)
-        AutoModel.from_config(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    folder = tiny_model_dir(scratch_folder(), "bert", num_hidden_layers=6)
     return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
 
 
@@ -196,29 +187,12 @@ class Runner:
         own, aside = split_rows(len(rows), given.data.split, self.seed, given.name, index if "split" in vary else 0)
         before = None if given.start == "checkpoint" else done[given.start]
         prompt = prompt_of(self.entries(given), labels, pair)
-        encoded = encode(
-            rows,
-            tokenizer,
-            self.max_length,
-            rows_per_example=2 if self.separately else 1,
-            prompt=prompt,
-            reading=self.reading,
-        )
+        read: dict[str, Any] = {"max_length": self.max_length, "prompt": prompt, "reading": self.reading}
+        encoded = encode(rows, tokenizer, rows_per_example=2 if self.separately else 1, **read)
+        read["keyword_segment"] = self.keyword_segment
         return PhaseInputs(
             entries=self.entries(given),
-            setting=Setting(
-                kind=kind,
-                num_labels=1 if kind == "regression" else labels,
-                seed=self.seed,
-                training=given.training,
-                phase=given.name,
-                final=given.name == FINETUNE,
-                keyword_segment=self.keyword_segment,
-                max_length=self.max_length,
-                reading=self.reading,
-                value_range=(0.0, 5.0) if kind == "regression" else None,
-                prompt=prompt,
-            ),
+            setting=setting_of(given.training, kind, labels, self.seed, given.name, **read),
             streams={
                 "noise": member if "noise" in vary else given.name,
                 "order": member if "order" in vary else given.name,
@@ -230,7 +204,7 @@ class Runner:
             unlabelled=encoded,
             train_rows=own,
             validation_rows=aside,
-            labels=None if kind == "regression" else [f"label_{i}" for i in range(labels)],
+            labels=names_of(kind, labels),
             labelled=given.data.labels,
             examples=rows,
             device="cpu",
@@ -265,6 +239,11 @@ class Outcome:
     @property
     def encoded(self) -> Encoded:
         return self.inputs.encoded
+
+    def logits(self, encoded: Encoded | None = None) -> Any:
+        """Logits [n, K] of its own rows, or of others."""
+        padding, kind = padding_of(self.inputs.tokenizer), self.inputs.setting.kind
+        return predict(self.model, self.encoded if encoded is None else encoded, padding=padding, kind=kind)
 
 
 def run_phase(

@@ -105,6 +105,21 @@ def declaring(name: str, hooks: Mapping[str, Callable[..., Any]] | None = None, 
     return type(name.title(), (Regulariser,), {**members, **(hooks or {})})
 
 
+def names_of(kind: str, labels: int) -> tuple[str, ...] | None:
+    """The names of the labels of ``examples``."""
+    return None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
+
+
+def setting_of(
+    training: TrainingConfig, kind: str, labels: int, seed: int, phase: str, final: bool | None = None, **read: Any
+) -> Setting:
+    """What regularisers may know of a phase over ``examples``."""
+    names, last = names_of(kind, labels), phase == "finetune" if final is None else final
+    values = (0.0, 5.0) if names is None else None
+    of_task = {"kind": kind, "num_labels": len(names or "1"), "value_range": values}
+    return Setting(**of_task, seed=seed, training=training, phase=phase, final=last, **read)
+
+
 class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
@@ -163,25 +178,14 @@ class Bench:
         self.encoded: Encoded = encode(
             given, self.tokenizer, max_length, rows_per_example=rows_each, prompt=prompt, reading=reading
         )
-        names = None if kind == "regression" else tuple(f"label_{i}" for i in range(labels))
+        names = names_of(kind, labels)
         shape = {"kind": kind, "labels": names, "pooling": pooling, "rows_per_example": self.encoded.rows_per_example}
         drawn = {"dropout": settled, "head_seed": derive(seed, "head"), "attn_implementation": attention}
         model = deepcopy(loaded(self.source, **shape, **drawn)).to(self.device)
         if settled == STILL and hasattr(model, "sequence_summary"):
             model.sequence_summary.last_dropout.p = 0.0  # XLNet's own, which no setting reaches
-        self.setting = Setting(
-            kind=kind,
-            num_labels=1 if kind == "regression" else labels,
-            seed=seed,
-            training=self.training,
-            keyword_segment=keyword_segment,
-            phase=phase,
-            final=phase == "finetune" if final is None else final,
-            max_length=max_length,
-            reading=reading,
-            prompt=prompt,
-            value_range=(0.0, 5.0) if kind == "regression" else None,
-        )
+        read = {"keyword_segment": keyword_segment, "max_length": max_length, "reading": reading, "prompt": prompt}
+        self.setting = setting_of(self.training, kind, labels, seed, phase, final, **read)
         self.stack = Stack(stack_entries, self.setting)
         self.trainee = Trainee(model, self.tokenizer, self.source, seed, phase, self.device)
         if grouped is not None:
@@ -262,6 +266,11 @@ class Bench:
         return self.trainee.plain_weights()
 
 
+def only(name: str, **usual: Any) -> Callable[..., Bench]:
+    """What makes benches of one regulariser from its options, and from keywords of a bench beside the ``usual``."""
+    return lambda options=None, **more: Bench([(name, options or {})], **{**usual, **more})
+
+
 def gradients(run: Bench) -> dict[str, torch.Tensor]:
     """Copies of the gradients as they are, of attached modules too."""
     return {name: p.grad.clone() for name, p in run.trainee.named_trainable() if p.grad is not None}
@@ -287,6 +296,14 @@ def watched(step: Step, look: Callable[[Any], Any] = lambda output: None) -> lis
 
     step.forward = watching  # type: ignore[method-assign]
     return passes
+
+
+def calls_of(owner: Any, name: str, look: Callable[..., Any]) -> list[Any]:
+    """What ``look`` gives of the arguments of every call of a method of ``owner`` from now on."""
+    seen: list[Any] = []
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *given: (seen.append(look(*given)), original(*given))[1])
+    return seen
 
 
 def close(found: Mapping[str, Any], expected: Mapping[str, Any], rtol: float = 1e-4, atol: float = 1e-6) -> bool:

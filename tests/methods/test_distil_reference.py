@@ -4,18 +4,14 @@ the model itself to texts without labels (UDA: Xie et al., 2020; FixMatch: Sohn 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from regft_core.hooks.declare import Handed, MainPass
-from regft_core.hooks.phase_entries import Entry
-from regft_core.hooks.registry import discover
 from regft_core.kinds.regression import Scale
 from regft_core.methods.uda import HIDDEN, TARGETS, released
-from tests.methods.chain import phase
 from tests.methods.harness import STILL, Bench, same, watched
 
 #: Of the student's two logits in four rows.
@@ -78,16 +74,6 @@ def test_values_are_learned_in_the_scale_of_the_targets() -> None:
     run.trainee.scale = Scale(mean=1.0, deviation=0.5)
     run.method.prepare(run.trainee, {"teacher": Handed("key", {}, answers=torch.tensor([[3.0], [1.0]]))})
     assert run.method.answers.tolist() == [[4.0], [0.0]]
-
-
-def test_rows_without_labels_take_the_whole_weight() -> None:
-    cls = discover()["distil"]
-    entry = Entry(cls, cls.Config(weight=0.5))
-    given = phase([("distil", {"weight": 0.5})])
-    hidden = given.data.model_copy(update={"labels": False})
-    assert not cls.check_options(entry.options, given)
-    assert cls.check_options(entry.options, replace(given, data=hidden))
-    assert not cls.check_options(cls.Config(weight=1.0), replace(given, data=hidden))
 
 
 def hidden_bench(width: int, **options: Any) -> Bench:

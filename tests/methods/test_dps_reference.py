@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.methods.harness import MAKES, STILL, TRAINING, Bench, gradients, same
+from tests.methods.harness import MAKES, STILL, TRAINING, Bench, gradients, only, same
 
 #: Six steps, so that a block of 0.34 is two of them.
 TWO = {"drop": 0.3, "block": 0.34}
 NAME = "bert.encoder.layer.0.intermediate.dense.weight"
-
-
-def bench(options: dict[str, Any], **more: Any) -> Bench:
-    return Bench([("dps", options)], **more)
+bench = only("dps")
 
 
 def trained(run: Bench, look: Any) -> dict[str, torch.Tensor]:

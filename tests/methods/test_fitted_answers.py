@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,8 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
-from regft_core.evaluate.logits import predict
 from regft_core.methods.constant_answer import best_constant
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
 from regft_core.models.heads import last_linear
@@ -25,6 +24,7 @@ from tests.methods.cases import task
 from tests.methods.chain import Outcome, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, Bench, examples, same
 from tests.tiny import ARCHITECTURES
+from tests.training.test_linear_solution import loss_gradient
 
 # --------------------------------------------------------------------------------------------------------- linear head
 
@@ -59,17 +59,7 @@ def solve(*, labels_of_rows: str = "own", **options: Any) -> Outcome:
 def cross_entropy(outcome: Outcome) -> float:
     """Mean loss over the rows in evaluation mode."""
     labels = torch.tensor(outcome.encoded.labels)
-    return float(torch.nn.functional.cross_entropy(torch.from_numpy(logits(outcome)), labels))
-
-
-def logits(outcome: Outcome) -> np.ndarray:
-    return predict(
-        outcome.model,
-        outcome.encoded,
-        device="cpu",
-        padding=padding_of(outcome.inputs.tokenizer),
-        kind=outcome.inputs.setting.kind,
-    )
+    return float(torch.nn.functional.cross_entropy(torch.from_numpy(outcome.logits()), labels))
 
 
 def pooled_features(outcome: Outcome) -> np.ndarray:
@@ -97,20 +87,14 @@ def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, labels=3)
     features = pooled_features(outcome)
     labels = np.asarray(outcome.encoded.labels)
-    head = outcome.model.classifier
+    weight, bias = (value.detach().double().numpy() for value in outcome.model.classifier.parameters())
     # The mean of real tokens differs from that of a padded batch in the last bits only.
-    raw = features @ head.weight.detach().double().numpy().T + head.bias.detach().double().numpy()
-    assert logits(outcome) == pytest.approx(raw, abs=1e-4)
+    raw = features @ weight.T + bias
+    assert outcome.logits() == pytest.approx(raw, abs=1e-4)
     assert (raw.argmax(1) == labels).mean() > 0.9
     strength = outcome.trained.stack.diagnostics().values[0][2]
-    odds = np.exp(raw - raw.max(1, keepdims=True))
-    odds /= odds.sum(1, keepdims=True)
-    odds[np.arange(len(labels)), labels] -= 1
-    variances = features.var(0)
-    scale = np.repeat(np.sqrt(variances.reshape(4, -1).mean(1)), len(variances) // 4)
-    gradient = odds.T @ ((features - features.mean(0)) / scale) / len(labels)
-    gradient += strength * head.weight.detach().double().numpy() * scale
-    assert np.abs(gradient).max() < 1e-5
+    solution = SimpleNamespace(weight=weight, bias=bias, strength=strength)
+    assert np.abs(loss_gradient(features, labels, solution, parts=4)).max() < 1e-5
     only_the_linear_changed(outcome, **POOLED, labels=3)
 
 
@@ -120,7 +104,7 @@ def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
     assert scale is not None  # the model's outputs are those of scaled targets
     values = scale.learned(np.asarray(outcome.encoded.labels, dtype=np.float64))
     solution = regress_linearly(Rows(features, values), parts=(1.0,) * 4)
-    assert logits(outcome) == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
+    assert outcome.logits() == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
     weight = outcome.model.classifier.weight.detach().double().numpy()
     far = np.abs(weight - regress_linearly(Rows(features, values)).weight).max()
     assert np.abs(weight - solution.weight).max() < far / 20, "the four parts are scaled apart"
@@ -140,7 +124,7 @@ def test_a_family_s_own_head_is_fitted_where_it_ends(architecture: str) -> None:
 def test_permuted_labels_are_fitted_to_other_rows() -> None:
     own, permuted = solve(**POOLED), solve(**POOLED, labels_of_rows="permuted")
     labels = np.asarray(own.encoded.labels)
-    right = [(logits(outcome).argmax(1) == labels).mean() for outcome in (own, permuted)]
+    right = [(outcome.logits().argmax(1) == labels).mean() for outcome in (own, permuted)]
     assert right[0] > 0.9 > right[1]
     assert same(permuted.weights, solve(**POOLED, labels_of_rows="permuted").weights)
 
@@ -149,10 +133,10 @@ def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     outcome = untrained([("linear_head", {"head": "package"})], **POOLED, labels=3)
     features, labels = pooled_features(outcome), np.asarray(outcome.encoded.labels)
     theirs = LogisticRegression().fit(features.astype(np.float32), labels)
-    probabilities = torch.from_numpy(logits(outcome)).double().softmax(-1).numpy()
+    probabilities = torch.from_numpy(outcome.logits()).double().softmax(-1).numpy()
     # Its solver stops early, so the last bits of features show; the other head's probabilities differ by 0.1.
     assert probabilities == pytest.approx(theirs.predict_proba(features), abs=0.01)
-    other = torch.from_numpy(logits(solve(**POOLED, labels=3))).double().softmax(-1).numpy()
+    other = torch.from_numpy(solve(**POOLED, labels=3).logits()).double().softmax(-1).numpy()
     assert np.abs(probabilities - other).max() > 0.05
     assert outcome.trained.stack.diagnostics().values[0][2] == 1 / 36
     only_the_linear_changed(outcome, **POOLED, labels=3)

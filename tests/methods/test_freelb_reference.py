@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regft_core.methods.freelb import PASS
-from regft_core.training.perturbation import example_maxima, example_norms, token_draws
+from regft_core.training.perturbation import example_maxima, example_norms
 from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradients, watched
 
 
@@ -76,17 +76,6 @@ def test_norms_and_maxima_are_over_all_rows_and_inputs_of_an_example() -> None:
     assert example_norms([one, two], 2).flatten().tolist() == [13.0, 13.0, 0.0, 0.0]
     assert example_maxima([one, one], 1).flatten().tolist() == [3.0, 4.0, 0.0, 0.0]
     assert example_maxima([one, two], 2).flatten().tolist() == [12.0, 12.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("law", ["normal", "uniform", "sign"])
-def test_draws_on_real_tokens_do_not_depend_on_padding(law: Any) -> None:
-    near = torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()
-    far = torch.nn.functional.pad(near, (0, 4))
-    one = token_draws(near, 5, 4, law, torch.Generator().manual_seed(1))
-    two = token_draws(far, 5, 4, law, torch.Generator().manual_seed(1))
-    assert torch.equal(one, two[:, :3])
-    assert not two[~far].any()
-    assert (one[near] != 0).all()
 
 
 def test_a_gradient_that_is_no_number_moves_nothing() -> None:

@@ -15,7 +15,7 @@ from regft_core.models.masking import choose_positions
 from regft_core.schema.method import Phase
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
-from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, same, watched
+from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, only, same, watched
 
 SHORT = TRAINING.model_copy(update={"max_steps": 2})
 FAMILIES = ("xlnet", "deberta-v2", "eurobert")  # many tests below are on bert
@@ -24,11 +24,7 @@ FILLER = phase([("masked_lm", {})], name="filler_phase", epochs=2, learning_rate
 TRAINED = {"head": "head_phase"}
 FILLED = {"filler": "filler_phase", "alpha": 0.0}
 INSIDE = "encoder.layer.0.intermediate.dense.weight"
-
-
-def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
-    """A bench on a checkpoint with a masked-LM head."""
-    return Bench([("mask_tuning", options or {})], **{"architecture": "roberta", "masked_lm": True, **more})
+bench = only("mask_tuning", architecture="roberta", masked_lm=True)
 
 
 def stepped(options: dict[str, Any], **more: Any) -> dict[str, torch.Tensor]:

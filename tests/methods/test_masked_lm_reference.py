@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from tests.methods.chain import phase, run_phase, runner
-from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, examples, gradients, watched
+from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, calls_of, examples, gradients, only, watched
 
-
-def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
-    """A bench of an earlier phase on a checkpoint with a masked-LM head."""
-    return Bench([("masked_lm", options or {})], **{"phase": "earlier", "masked_lm": True, **more})
+bench = only("masked_lm", phase="earlier", masked_lm=True)
 
 
 def masked_step(run: Bench) -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
@@ -70,8 +67,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_positions(replacement:
     from transformers import AutoModelForMaskedLM
 
     run = bench({"mask_rate": 0.4, "replacement": replacement}, dropout=STILL)
-    chosen, original = [], run.method._replacements
-    run.method._replacements = lambda step, positions: (chosen.append(positions), original(step, positions))[1]
+    chosen = calls_of(run.method, "_replacements", lambda step, positions: positions)
     batch, masked, _, loss = masked_step(run)
     labels = torch.full_like(batch.input_ids, -100)
     labels[chosen[0]] = batch.input_ids[chosen[0]]

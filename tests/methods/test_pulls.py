@@ -12,7 +12,7 @@ from regft_core.methods.l2_sp import penalty
 from regft_core.methods.rec_adam import RecAdamConfig, task_share
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.update_rules import RecallAdam
-from tests.methods.harness import TRAINING, Bench
+from tests.methods.harness import TRAINING, Bench, calls_of
 
 # --------------------------------------------------------------------------------------------------------------- l2 sp
 
@@ -104,15 +104,9 @@ def test_worked_step_with_gradient_pull_and_decay() -> None:
     assert float(parameter.detach()) == pytest.approx((2.975 - 0.3 * 1.975) * 0.95)
 
 
-def test_steps_are_counted_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, seen = Bench([("rec_adam", {"midpoint": 3, "rate": 0.7})]).loop(), []
-    original = loop.optimizer.step
-
-    def look(*args: Any, **more: Any) -> Any:
-        seen.append({group["task_share"] for group in loop.optimizer.param_groups})
-        return original(*args, **more)
-
-    monkeypatch.setattr(loop.optimizer, "step", look)
+def test_steps_are_counted_from_one() -> None:
+    loop = Bench([("rec_adam", {"midpoint": 3, "rate": 0.7})]).loop()
+    seen = calls_of(loop.optimizer, "step", lambda *_: {group["task_share"] for group in loop.optimizer.param_groups})
     loop.train()
     expected = [1 / (1 + math.exp(-0.7 * (step - 3))) for step in range(1, 7)]
     assert [share for (share,) in seen] == pytest.approx(expected)

@@ -18,13 +18,10 @@ from regft_core.schema.method import Cost
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from tests.errors import raises_code
 from tests.methods.cases import task
-from tests.methods.chain import phase
+from tests.methods.chain import REPOSITORY, phase
 from tests.methods.harness import TRAINING, Bench, same
 
 # ------------------------------------------------------------------------------------------------------------ registry
-
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def example() -> str:
@@ -63,10 +60,12 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("child_tuning", {"mask": "measured", "reserve": 0.5}, {}, {}),
     ("contrastive", {}, {}, {"name": "finetune"}),
     ("contrastive", {}, {}, {"name": "pairs", "data": DataConfig(labels=False)}),
+    ("distil", {"weight": 0.5}, {}, {"data": DataConfig(labels=False)}),
     ("fisher", {}, {}, {"name": "finetune"}),
     ("fisher", {}, {}, {"name": "measure"}),
     ("fisher", {}, NONE, {"name": "measure", "repeat": RepeatConfig(times=2)}),
     ("l2_sp", {"form": "decoupled", "strength": 2000.0}, {}, {}),
+    ("label_thresholds", {}, NONE, {"data": DataConfig(split=0.8)}),
     ("linear_head", {}, {}, {"data": DataConfig(labels=False)}),
     ("mask_tuning", {"alpha": 0.5, "mask_rate": 0.0}, {}, {}),
     ("mask_tuning", {"alpha": 0.5, "fill": "mask"}, {}, {}),
@@ -113,9 +112,12 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 ]
 ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("contrastive", {}, {}, {"name": "pairs"}),
+    ("distil", {"weight": 1.0}, {}, {"data": DataConfig(labels=False)}),
+    ("distil", {"weight": 0.5}, {}, {}),
     ("fisher", {}, NONE, {"name": "measure"}),
     ("l2_sp", {"form": "decoupled", "strength": 1999.0}, {"learning_rate": 1e-3, "warmup_ratio": 0.0}, {}),
     ("l2_sp", {"strength": 2000.0}, {}, {}),
+    ("label_thresholds", {}, {}, {"data": DataConfig(split=0.8)}),
     ("stacking", {}, NONE, {}),
     ("tfidf_logistic", {}, NONE, {}),
     ("verbaliser", {}, {"checkpoint": "best_on_split"}, {}),
@@ -124,8 +126,9 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("wise_ft", {"alpha": 0.0, "head": "trained"}, {}, {}),
     ("wise_ft", {"alpha": 0.0, "start": "head"}, NONE, {}),  # 0 is the start itself, which is an answer there
 ]
-#: (regulariser, options, kind of task)
+#: (regulariser, options, kind of task); the others take classes
 TASKS: list[tuple[str, dict[str, Any], str]] = [
+    ("label_thresholds", {}, "classification"),
     ("contrastive", {}, "regression"),
     ("label_smoothing", {}, "regression"),
     ("linear_head", {"head": "package"}, "regression"),
@@ -136,10 +139,12 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
 ]
 #: (regulariser, options, changes of the bench, code)
 ENCODERS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("hype", {"layers": [7]}, {}, "layer-out-of-range"),
     ("lnsr", {"layer": 5}, {}, "layer-out-of-range"),
     ("manifold_mixup", {"layers": [5]}, {}, "layer-out-of-range"),
     ("mask_tuning", {}, {}, "masked-lm-head-missing"),
     ("mask_tuning", {"coupling": "separate"}, {}, "masked-lm-head-missing"),
+    ("re_init", {"layers": 3}, {"architecture": "bart"}, "layer-out-of-range"),
     ("smart", {"variant": "released"}, {"architecture": "xlnet"}, "encoder-does-not-fit"),
     ("smart", {"variant": "released"}, {"architecture": "eurobert"}, "encoder-does-not-fit"),
     ("top_k_layers", {"layers": 3}, {}, "layer-out-of-range"),
@@ -171,7 +176,7 @@ def test_tasks(name: str, options: dict[str, Any], kind: str) -> None:
     cls = discover()[name]
     own = cls.Config.model_validate(options)
     assert cls.check_task(own, task(kind))
-    assert not cls.check_task(own, task("classification"))
+    assert not cls.check_task(own, task("multi_label" if kind == "classification" else "classification"))
 
 
 @pytest.mark.parametrize(("name", "options", "bench", "code"), ENCODERS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.methods.constant_answer import best_odds
 from regft_core.methods.label_thresholds import threshold
@@ -65,10 +65,3 @@ def test_a_label_that_no_row_set_aside_has_keeps_its_threshold_and_is_marked() -
     stack = runner.run([phase([("label_thresholds", {})], split=0.5)], steps=1)["finetune"].members[0].stack
     assert len(stack.marks()) == 1
     assert {name: value for name, _, value in stack.diagnostics().values}["label_thresholds.2"] == 0.5
-
-
-@pytest.mark.parametrize(("kind", "training"), [("classification", {}), ("multi_label", {"epochs": 0})])
-def test_thresholds_are_for_several_labels_and_for_phases_with_steps(kind: str, training: dict[str, int]) -> None:
-    given = phase([("label_thresholds", {})], split=0.8, **training)
-    stack = phase_entries.entries(discover(), given.regularisers)
-    assert len(compose.check_phase(stack, given, TRAINING, task(kind))) == 1

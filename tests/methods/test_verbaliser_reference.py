@@ -14,7 +14,7 @@ from regft_core.data.prompts import Prompt, demonstrations, prompted, word_token
 from regft_core.errors import DataError, ModelError
 from regft_core.models.heads import MaskClassifier
 from tests.errors import raises_code
-from tests.methods.harness import LABEL_WORDS, MAKES, STILL, TRAINING, Bench, examples, source_of, tokenizer_of
+from tests.methods.harness import LABEL_WORDS, MAKES, STILL, TRAINING, Bench, examples, only, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES
 
 WITH_MASK = [
@@ -23,11 +23,7 @@ WITH_MASK = [
     if name not in ("xlnet", "bart")
 ]
 DEMONSTRATED = {"demonstrations": "per_class"}
-
-
-def bench(options: dict[str, Any] | None = None, **given: Any) -> Bench:
-    given = {"masked_lm": True, **given}
-    return Bench([("verbaliser", options or {})], **given)
+bench = only("verbaliser", masked_lm=True)
 
 
 def classifier(own: Bench) -> MaskClassifier:

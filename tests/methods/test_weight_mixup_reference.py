@@ -17,17 +17,14 @@ from regft_core.training import two_level
 from regft_core.training.two_level import TwoLevelStep
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
-from tests.methods.harness import TRAINING, Bench, watched
+from tests.methods.harness import TRAINING, Bench, calls_of, only, watched
 
 FROM_SEARCH = {"attention": "search"}
 #: A learning rate from the first step on, so that the virtual step moves the weights.
 CONSTANT = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant"})
 RELEASED = {"variant": "released"}
-
-
-def searching(options: dict[str, Any] | None = None, **more: Any) -> Bench:
-    """A bench of the first member of the search phase."""
-    return Bench([("weight_mixup", options or {})], phase="search-0", validation=True, **more)
+#: Benches of the first member of the search phase.
+searching = only("weight_mixup", phase="search-0", validation=True)
 
 
 def attention(run: Bench) -> list[Tensor]:
@@ -131,10 +128,8 @@ def test_first_order_is_adamw_on_the_validation_gradient(monkeypatch: pytest.Mon
 
 def test_updates_at_an_interval_take_the_held_out_batches_in_turn() -> None:
     """None is skipped: with an interval of 2 half of the held-out rows would never be seen."""
-    run, taken = searching({"interval": 2}), []
-    assert run.validation is not None
-    original = run.validation.batch
-    run.validation.batch = lambda index: (taken.append(index), original(index))[1]  # type: ignore[method-assign]
+    run = searching({"interval": 2})
+    taken = calls_of(run.validation, "batch", int)
     assert run.loop().train().step == 6
     assert taken == [0, 1, 2]
 
@@ -151,10 +146,8 @@ def test_attention_stays_in_range_and_moves(options: dict[str, Any]) -> None:
 
 
 def test_attention_is_updated_once_a_step_whatever_the_accumulation() -> None:
-    run, updated = searching(training=TRAINING.model_copy(update={"batch_size": 2, "accumulation": 2})), []
-    two_level = run.method.two_level
-    original = two_level.updated
-    two_level.updated = lambda index, *rest: (updated.append(index), original(index, *rest))[1]
+    run = searching(training=TRAINING.model_copy(update={"batch_size": 2, "accumulation": 2}))
+    updated = calls_of(run.method.two_level, "updated", lambda index, *_: index)
     done = run.loop().train()
     assert updated == list(range(done.step))
     assert done.batches == 2 * done.step
@@ -294,19 +287,16 @@ def test_joint_attention_has_a_rate_and_decay_of_its_own(options: dict[str, Any]
 def test_released_clip_norm_counts_the_frozen_tensors() -> None:
     tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
     run = tuning(RELEASED, training=tight)
-    method, norms = run.method, []
-    original = method.clip_gradients
-    frozen = [t for m in method.mixings.values() for t in (m.pretrained, *m.parameters())]
+    frozen = [t for m in run.method.mixings.values() for t in (m.pretrained, *m.parameters())]
     before = [t.detach().clone() for t in frozen]
 
-    def look(step: Any) -> Any:
+    def norms(step: Any) -> list[float]:
         own = [p.grad for _, p in run.trainee.named_trainable() if p.grad is not None]
-        norms.append([float(two_level.global_norm(part)) for part in (own, [t.grad for t in frozen])])
-        return original(step)
+        return [float(two_level.global_norm(part)) for part in (own, [t.grad for t in frozen])]
 
-    method.clip_gradients = look  # type: ignore[method-assign]
+    clipped = calls_of(run.method, "clip_gradients", norms)
     done = run.loop().train()
-    own, extra = norms[0]
+    own, extra = clipped[0]
     assert extra > 0.05 * own
     assert done.curve[0][4] == pytest.approx(0.1 * own / (own**2 + extra**2) ** 0.5, rel=1e-4)
     # Counting is all: neither the attention nor the pretrained copies move.

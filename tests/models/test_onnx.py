@@ -16,8 +16,8 @@ from regft_core.models import onnx, precision
 from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, require_onnx, write_onnx
 from regft_core.models.precision import Int8Linear, in_precision
 from tests.errors import raises_code
-from tests.extras import needs
 from tests.methods.harness import MAKES
+from tests.skips import needs
 from tests.tiny import tiny_tokenizer
 
 

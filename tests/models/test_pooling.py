@@ -18,7 +18,7 @@ from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
 from regft_core.models.heads import PooledClassifier, pair_features
 from regft_core.models.masks import prepared
-from regft_core.models.sites import SiteHooks, classify, find_sites
+from regft_core.models.sites import classify, find_sites
 from regft_core.models.write_model import export_model
 from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig
@@ -117,28 +117,6 @@ def test_half_the_rows_are_the_second_texts():
     assert torch.allclose(features[:, 12:].mean(1), cosine, atol=1e-6)
     assert torch.allclose(pair_features(rows * torch.rand(6, 1)), features, atol=1e-5), "lengths do not count"
     assert pair_features(torch.zeros(2, 4)).isfinite().all()
-
-
-@pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "modernbert", "bart"])
-def test_texts_of_a_pair_do_not_see_each_other(architecture, load):
-    loaded = load(architecture, pooling="mean", rows_per_example=2)
-    assert loaded.model.classifier.weight.shape == (3, 128)
-    inputs = {}
-
-    def texts(*rows):
-        inputs.update(loaded.batch(*rows))
-        with torch.no_grad():
-            return classify(loaded.model, inputs)[0]
-
-    logits = texts("a good film", "a bad film", "the dog is happy", "no")
-    assert logits.shape == (2, 3)
-    assert torch.allclose(texts("a good film", "a bad film")[0], logits[0], atol=1e-5)
-    assert not torch.allclose(texts("a bad film", "a good film")[0], logits[0], atol=1e-4), "the order counts"
-    seen = []
-    hooks = SiteHooks(loaded.model.train(), find_sites(loaded.model))
-    hooks.on_layer_input(lambda tensor, site: seen.append(tensor.shape[site.batch_dim]) or tensor)
-    texts("a good film", "a bad film", "the dog is happy", "no")
-    assert set(seen) == {4}
 
 
 def batches(bench: Bench) -> list[Any]:

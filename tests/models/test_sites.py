@@ -214,28 +214,6 @@ def linears(module):
     return [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
 
 
-@pytest.mark.parametrize(
-    ("architecture", "name"),
-    [
-        ("bert", "bert.pooler.dense.weight"),
-        ("albert", "albert.pooler.weight"),
-        ("albert", "albert.encoder.embedding_hidden_mapping_in.weight"),
-        ("electra", "electra.embeddings_project.weight"),
-        ("xlnet", "transformer.layer.0.rel_attn.o"),
-        ("modernbert", "head.dense.weight"),
-    ],
-)
-def test_pretrained_matrices_outside_the_layers_are_mixable_too(architecture, name, load):
-    assert name in find_sites(load(architecture, masked_lm=architecture == "modernbert").model).mixable
-
-
-@pytest.mark.parametrize("architecture", ["bert", "albert"])
-def test_a_pooler_that_the_checkpoint_lacks_belongs_to_the_head(architecture, load):
-    sites = find_sites(load(architecture, masked_lm=True).model)
-    assert any(".pooler" in name for name in sites.head)
-    assert not any(".pooler" in name for name in sites.mixable)
-
-
 @every_head
 def test_perturbable_are_weights_and_biases_of_the_layers_and_biases_and_norms_have_no_decay(
     architecture, pooling, load

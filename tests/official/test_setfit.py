@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.data.batches import padding_of
 from regft_core.data.builtin import generate
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.errors import RegftError
-from regft_core.evaluate.logits import predict
 from regft_core.methods.linear_head import LinearHead
 from regft_core.models.source import resolve_model
 from regft_core.schema.training import EncoderConfig
-from tests.extras import needs
 from tests.methods.chain import Outcome, Runner, phase, train
 from tests.methods.harness import examples, source_of
+from tests.skips import needs
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,13 +47,7 @@ def own(encoder: str, pooling: str, rows: list[Example], labels: int) -> Outcome
 
 def answers(outcome: Outcome, rows: list[Example]) -> np.ndarray:
     """Logits [n, K]."""
-    return predict(
-        outcome.model,
-        encode(rows, outcome.inputs.tokenizer, 32),
-        device="cpu",
-        padding=padding_of(outcome.inputs.tokenizer),
-        kind="classification",
-    )
+    return outcome.logits(encode(rows, outcome.inputs.tokenizer, 32))  # type: ignore[no-any-return]
 
 
 def pipeline(outcome: Outcome, normalised: bool) -> Any:

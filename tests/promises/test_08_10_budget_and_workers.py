@@ -12,8 +12,8 @@ import pytest
 
 from regft_core.api import Project
 from regft_core.errors import RunFailed
-from tests.extras import needs
 from tests.promises.kit import bits, change, done, regft, run_cells, weights, write_method
+from tests.skips import needs
 from tests.small_project import build, stage
 
 #: Executor -> the package that it needs, its settings.

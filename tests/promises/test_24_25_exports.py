@@ -26,10 +26,10 @@ from regft_core.kinds import find
 from regft_core.models.onnx import FILE, PACKAGES, logits_of
 from regft_core.serve.model import load_served
 from tests import warm
-from tests.extras import needs
 from tests.promises.kit import done, python, run_cells, write_method
 from tests.promises.kit import regft as command_line
 from tests.serve.test_http import ask, served
+from tests.skips import needs
 from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, review, write_csv
 
 GRADES = ["poor", "fair", "fine"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -10,9 +9,8 @@ import torch
 
 from regft_core.contract import laws
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Handed, ParameterGroup, Regulariser
+from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
-from regft_core.schema import StrictModel
 from regft_core.training.stream import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
@@ -81,28 +79,6 @@ def test_every_hook_is_called_once_on_the_summed_and_then_the_clipped_gradient(c
     assert not torch.equal(updated[1], start)
 
 
-class Owner(Regulariser):
-    """Plain gradient descent as an optimiser of its own, so that an update shows its gradient."""
-
-    name = "owner"
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        return Declares(optimizer="descent_of_its_own")
-
-    def build_optimizer(self, groups: list[dict[str, Any]], training: Any) -> torch.optim.Optimizer | None:
-        return torch.optim.SGD([{**group, "lr": group["base_lr"]} for group in groups], lr=training.learning_rate)
-
-
-def update(*listed: Any) -> torch.Tensor:
-    """What one step of gradient descent at rate 1 does to a weight."""
-    protocol = {"learning_rate": 1.0, "weight_decay": 0.0, "clip_norm": None, "schedule": "constant"}
-    run = Bench([(Owner, {}), *listed], training=ONE.model_copy(update=protocol))
-    before = run.trainee.raw(MATRIX).detach().clone()
-    run.loop().train()
-    return run.trainee.raw(MATRIX).detach() - before
-
-
 def ascent(self: Any, step: Any, main: Any) -> torch.Tensor | None:
     """A term at logits whose pass was preceded by a gradient of its own, as adversarial methods take it."""
     weight = step.trainee.raw(MATRIX)
@@ -136,66 +112,18 @@ def slowed(name: str, parameter: str, factor: float) -> Any:
 
 def test_factors_of_two_regularisers_multiply() -> None:
     listed = [slowed("slow", MATRIX, 0.5), slowed("slower", MATRIX, 0.25)]
-    run = Bench(listed)
-    rates = {name: g["base_lr"] for g in run.loop().groups for name in g["names"]}
-    assert rates.pop(MATRIX) == pytest.approx(TRAINING.learning_rate * 0.125)
-    assert set(rates.values()) == {TRAINING.learning_rate}
-    # What the factor does to a step of gradient descent.
-    assert torch.allclose(update(*listed), 0.125 * update(), atol=1e-7)
+    loop = Bench(listed, training=ONE).loop()
+    loop.train()
+    for rate in ("base_lr", "lr"):  # of the group, and of the only step
+        rates = {name: group[rate] for group in loop.optimizer.param_groups for name in group["names"]}
+        assert rates.pop(MATRIX) == pytest.approx(TRAINING.learning_rate * 0.125)
+        assert set(rates.values()) == {TRAINING.learning_rate}
     wrong = MATRIX.replace("weight", "wieght")
     with raises_code(ModelError, "unknown-parameter", "misspelt", f"to '{wrong}'", f"did you mean '{MATRIX}'?"):
         Bench([slowed("misspelt", wrong, 0.5)]).loop()
     frozen = Bench(listed)
     frozen.trainee.raw(MATRIX).requires_grad_(False)
     assert all(MATRIX not in group["names"] for group in frozen.loop().groups)
-
-
-class Extra(Regulariser):
-    """A module of its own, with the settings that the options give."""
-
-    name = "extra"
-
-    class Config(StrictModel):
-        learning_rate: float | None = None
-        weight_decay: float | None = None
-
-    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        module = torch.nn.Linear(2, 2)
-        torch.nn.init.ones_(module.weight)
-        torch.nn.init.ones_(module.bias)
-        self.module = trainee.attach("extra", module)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        named = {f"attached.extra.{name}": p for name, p in self.module.named_parameters()}
-        return [ParameterGroup(named, self.options.learning_rate, self.options.weight_decay)]
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        return Declares(passes=("main",))
-
-    def backward(self, step: Any) -> torch.Tensor:
-        loss = step.task_loss(step.forward())
-        # A gradient of 0, so that all that moves the module is decay.
-        step.backward(loss + sum(0.0 * p.sum() for p in self.module.parameters()))
-        return loss.detach()
-
-
-@pytest.mark.parametrize(
-    ("options", "rate", "decay"),
-    [
-        ({}, 0.1, 0.5),  # what the group leaves open is the shared protocol's, also for its bias
-        ({"weight_decay": 0.0}, 0.1, 0.0),
-        ({"learning_rate": 0.2, "weight_decay": 0.25}, 0.2, 0.25),
-    ],
-)
-def test_a_special_group_decays_at_its_own_rates_or_the_shared_ones(
-    options: dict[str, Any], rate: float, decay: float
-) -> None:
-    protocol = {"learning_rate": 0.1, "weight_decay": 0.5, "schedule": "constant"}
-    run = Bench([(Extra, options)], training=ONE.model_copy(update=protocol))
-    run.loop().train()
-    for parameter in run.method.module.parameters():
-        assert parameter.detach().flatten().tolist() == pytest.approx([1 - rate * decay] * parameter.numel())
 
 
 # ---------------------------------------------------------------------- anchors, fit, state, skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.kinds import Collapse, Declared, Kind, WrongLabel
@@ -15,24 +15,16 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 
-def bits(numbers: Any, count: int) -> Any:
-    """[n, count] of 0 and 1 from [n] numbers, numpy's or torch's."""
-    return (numbers[:, None] >> np.arange(count)) & 1
-
-
 class Tags(Kind):
     has_labels = True
     one_label = False
     problem_type = "multi_label_classification"
     dtype = "int64"
     label_keys = "'labels' lists every tag, "
-    submits = True
+    submits = False
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         return None if labels else "a tags task needs 'labels'"
-
-    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
-        return "a tags task has no range", "remove it"
 
     def read_label(self, value: Any, declared: Declared) -> int:
         labels, given = declared.labels or (), [tag for tag in str(value or "").split("|") if tag]
@@ -40,25 +32,11 @@ class Tags(Kind):
             raise WrongLabel(f"tags {unknown} are none of labels {list(labels)}")
         return sum(1 << labels.index(tag) for tag in set(given))
 
-    def strata(self, labels: Sequence[int | float]) -> list[int]:
-        return [int(label) for label in labels]
-
     def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
         return {name: sum(int(label) >> index & 1 for label in labels) for index, name in enumerate(names)}
 
-    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
-        if not labels:
-            raise ValueError("tags need labels")
-        return tuple(labels)
-
-    def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
-        return torch.tensor(labels, dtype=torch.int64)
-
-    def balanced(self, labels: Sequence[int | float], outputs: int) -> tuple[float, ...]:
-        return (1.0,) * outputs
-
     def indicators(self, labels: Array, outputs: int) -> Array:
-        found: Array = bits(labels, outputs) == 1
+        found: Array = (labels[:, None] >> np.arange(outputs)) & 1 == 1
         return found
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -81,26 +59,14 @@ class Tags(Kind):
     def constant(self, gold: Array) -> Array:
         return np.full(gold.shape, np.bincount(gold).argmax(), dtype=np.int64)
 
-    def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        return None
-
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
         return "constant" if (predictions == predictions[0]).all() else None
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return "|".join(name for bit, name in enumerate(names) if int(value) >> bit & 1)
 
-    def score_columns(self, labels: Sequence[str]) -> list[str]:
-        return [f"probability_{label}" for label in labels]
-
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return "|".join(label for label, score in zip(labels, scores, strict=True) if score > 0.5)
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        names = [written.get(label, label) for label in labels or ()]
-        return ["|".join(name for name, value in zip(names, row, strict=True) if value > 0) for row in logits]
 
 
 KIND = Tags

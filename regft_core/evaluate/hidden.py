@@ -24,6 +24,7 @@ from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.models.architectures import architecture_of
 from regft_core.models.heads import pair_features, pool
 from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites, takes_token_types
+from regft_core.training.perturbation import as_read
 
 if TYPE_CHECKING:
     from regft_core.runs.finished_model import FinishedModel
@@ -68,11 +69,6 @@ def _at_tokens(rows: Tensor, batch: Batch) -> Tensor:
     return rows
 
 
-def _moved(mask: Tensor, stack: str, first: int) -> Tensor:
-    """``mask`` [rows, n] as the stack sees it: a decoder reads the input behind one start token."""
-    return torch.cat([torch.full_like(mask[:, :1], first), mask[:, :-1]], dim=1) if stack == "decoder" else mask
-
-
 @torch.inference_mode()
 def layer_states(model: Any, batch: Batch) -> list[States]:
     """States of every layer, from the embedding output to what the head reads.
@@ -83,7 +79,7 @@ def layer_states(model: Any, batch: Batch) -> list[States]:
 
     def see(tensor: Tensor, site: LayerSite) -> Tensor:
         rows = _rows(tensor, batch, site)
-        found.append(States(len(found), rows.float(), _moved(batch.attention_mask, site.stack, 1)))
+        found.append(States(len(found), rows.float(), as_read(batch.attention_mask, site.stack)))
         return tensor
 
     with _hooked(model) as hooks:
@@ -109,7 +105,7 @@ def summaries(model: Any, batch: Batch, pooling: str, replace: Replace | None = 
     def put(tensor: Tensor, site: LayerSite) -> Tensor:
         assert replace is not None
         rows = _rows(tensor, batch, site)
-        mask, segment = _moved(batch.attention_mask, site.stack, 1), _moved(batch.segment, site.stack, -1)
+        mask, segment = as_read(batch.attention_mask, site.stack), as_read(batch.segment, site.stack, -1)
         given = replace(rows, mask, segment, site.stack).to(tensor.dtype)
         return given.transpose(0, 1) if site.batch_dim == 1 else given
 

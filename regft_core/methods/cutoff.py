@@ -35,6 +35,7 @@ from regft_core.hooks.declare import Batch, DropoutWish, Handed, LayerSite, Main
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
+from regft_core.training.perturbation import as_read
 
 CUT = "cutoff.cut"
 SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"
@@ -92,9 +93,7 @@ class Cutoff(Regulariser):
             cut = cut_features(rows.shape[0], rows.shape[-1], self.options.ratio, generator)
         else:
             assert self.cut is not None
-            cut = self.cut.unsqueeze(-1)
-            if site.stack == "decoder":  # it reads the input moved right by one start token
-                cut = torch.cat([torch.zeros_like(cut[:, :1]), cut[:, :-1]], dim=1)
+            cut = as_read(self.cut, site.stack, start=0).unsqueeze(-1)
         erased = rows.masked_fill(cut, 0.0)
         return erased.transpose(0, 1) if site.batch_dim == 1 else erased
 

@@ -46,6 +46,7 @@ from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
 from regft_core.training import distances
+from regft_core.training.perturbation import as_read
 
 
 class TdtConfig(StrictModel):
@@ -189,9 +190,7 @@ class Tdt(Regulariser):
         kept = torch.zeros_like(mask, dtype=torch.bool)
         if self.setting.keyword_segment is not None and segment is not None:
             kept = segment[:height] == (0 if self.setting.keyword_segment == "text" else 1)
-        if site.stack == "decoder":  # the decoder reads the input moved right by one start token
-            mask = torch.cat([torch.ones_like(mask[:, :1]), mask[:, :-1]], dim=1)
-            kept = torch.cat([torch.zeros_like(kept[:, :1]), kept[:, :-1]], dim=1)
+        mask, kept = as_read(mask, site.stack), as_read(kept, site.stack, start=0)
         # The first rows serve all views, so that these share the dropout mask of the embedding.
         clean = rows[:height]
         with torch.autocast(tensor.device.type, enabled=False):

@@ -19,12 +19,14 @@ def draw(shape: Sequence[int], law: Law, generator: torch.Generator) -> Tensor:
     return uniform if law == "uniform" else torch.where(uniform < 0, -1.0, 1.0)
 
 
+def as_read(mask: Tensor, stack: str, start: int = 1) -> Tensor:
+    """``mask`` [rows, n] of a batch's tokens as a stack reads them: a decoder's follow a start token with ``start``."""
+    return torch.cat([torch.full_like(mask[:, :1], start), mask[:, :-1]], dim=1) if stack == "decoder" else mask
+
+
 def real_positions(attention_mask: Tensor, stack: str) -> Tensor:
-    """Booleans ``[rows, n]`` of the tokens that a stack reads; a decoder's are moved right by a start token."""
-    mask = attention_mask.bool()
-    if stack != "decoder":
-        return mask
-    return torch.cat([torch.ones_like(mask[:, :1]), mask[:, :-1]], dim=1)
+    """Booleans ``[rows, n]`` of the tokens that a stack reads."""
+    return as_read(attention_mask.bool(), stack)
 
 
 def token_draws(positions: Tensor, width: int, real_tokens: int, law: Law, generator: torch.Generator) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from regft_core.methods.freelb import PASS
 from regft_core.training.perturbation import example_maxima, example_norms
 from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradients, watched
+from tests.tiny import EMBEDDERS
 
 
 def trace(bench: Bench) -> list[list[Tensor]]:
@@ -23,7 +24,7 @@ def trace(bench: Bench) -> list[list[Tensor]]:
     return [values for *_, values in passes]
 
 
-@pytest.mark.parametrize("architecture", MAKES)
+@pytest.mark.parametrize("architecture", [*MAKES, *EMBEDDERS])
 @pytest.mark.parametrize("direction", ["gradient", "random"])
 def test_each_move_has_the_stated_length_per_example(architecture: str, direction: str) -> None:
     bench = Bench([("freelb", {"ascent_size": 0.3, "direction": direction})], architecture=architecture)

@@ -89,7 +89,7 @@ _ROWS = (
     # behind them can.
     Architecture(
         "gemma3_text",
-        stacks=(LayerStack("decoder", "layers", "pre_feedforward_layernorm", pre_norm=True),),
+        stacks=(LayerStack("encoder", "layers", "pre_feedforward_layernorm", pre_norm=True),),
         head=(),  # transformers' classifier reads one token, and EmbeddingGemma was trained to be read by the mean
         embeds_with="mean",
         hidden_dropout=(),
@@ -134,7 +134,7 @@ _ROWS = (
     # last``.
     Architecture(
         "qwen3",
-        stacks=(LayerStack("decoder", "layers", "post_attention_layernorm", pre_norm=True),),
+        stacks=(LayerStack("encoder", "layers", "post_attention_layernorm", pre_norm=True),),
         # transformers' classifier reads the last token that is not padding by its id. The tokenizer of Qwen3-Embedding
         # ends every text with that id, so the classifier would miss the token that was trained to be read.
         head=(),

@@ -70,6 +70,7 @@ EDITS = {
     ),
     "a number written in another way": (lambda root: edit_method(root, "hype_n", "1.0e-5", "0.00001"), set()),
     "how runs are spread": (lambda root: change(root, execution={"executor": "processes", "workers": 2}), set()),
+    "how runs are computed": (lambda root: change(root, execution={"checkpoint_seconds": 5, "threads": 2}), set()),
     "how the report compares": (lambda root: change(root, report={"confidence": 0.9}), set()),
     "a value of one method": (
         lambda root: edit_method(root, "hype_n", "1.0e-5", "1.0e-4"),
@@ -87,6 +88,11 @@ EDITS = {
     "the encoder's weights": (lambda root: flip(root / "models/tiny/model.safetensors"), of(*TRAINED)),
     "the tokenizer": (lambda root: edit(root / "models/tiny/tokenizer.json", '"very"', '"ver"'), of(*TRAINED)),
     "how much of a text is read": (lambda root: change(root, model={"max_length": 16}), of(*TRAINED)),
+    "how a text becomes one vector": (lambda root: change(root, model={"pooling": "mean"}), of(*TRAINED)),
+    **{
+        f"the shared {name}": (lambda root, name=name, to=to: change(root, training={name: to}), of(*TRAINED))
+        for name, to in (("warmup_ratio", 0.2), ("bucket_batches", 1), ("dropout", {"attention": 0.2}))
+    },
     "a seed": (lambda root: change(root, grid={"seeds": [0, 1, 2]}), of(*TRAINED)),
     "a size": (lambda root: change(root, grid={"sizes": [24, 16]}), of(*TRAINED)),
     "a method": (

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ConfigError
 from regft_core.models.architectures import architecture_of
-from regft_core.models.load import load_classifier
 from regft_core.runs import phase as run_phase
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
@@ -74,52 +72,6 @@ def test_a_mean_soup_is_the_mean_of_its_members(project: Path) -> None:
         mean = sum(part[name].double() for part in parts) / 3
         assert torch.equal(value, mean.to(value.dtype)), name
     assert evaluate(Context(job(project, "soup")), record)["status"] == "ok"
-
-
-def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
-    """Accuracy on the validation share of the soup, one row at a time, without any of the code under test."""
-    context = Context(job(root, "soup"))
-    inputs = phase_inputs(context.phase("finetune"), 0)
-    model = load_classifier(
-        inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.setting.training.dropout, head_seed=0
-    )
-    model.load_state_dict(weights)
-    model.eval()
-    padding = padding_of(inputs.tokenizer)
-    right = 0
-    for row in inputs.validation_rows:
-        batch = collate(inputs.encoded, [row], padding, inputs.setting.kind)
-        with torch.no_grad():
-            predicted = int(model(**batch.model_inputs()).logits.argmax())
-        right += predicted == inputs.encoded.labels[row]
-    return right / len(inputs.validation_rows)
-
-
-def test_a_greedy_soup_follows_the_recipe(project: Path) -> None:
-    write_method(project, "soup", **soup("greedy", times=4))
-    record = train(project, "soup")
-    assert record["status"] == "ok"
-    by_member = {member: weights_of(project, key) for key, member in members(project, "finetune").items()}
-    parts = [by_member[index] for index in range(4)]
-    scores = [accuracy(project, part) for part in parts]
-    assert record["soup"]["scores"] == pytest.approx(scores)
-
-    def mean(chosen: list[int]) -> dict[str, torch.Tensor]:
-        return {
-            name: (sum(parts[index][name].double() for index in chosen) / len(chosen)).to(value.dtype)
-            for name, value in parts[0].items()
-        }
-
-    # Wortsman et al., recipe 1: in the order of the members' own scores, kept if the soup does not get worse.
-    order = sorted(range(4), key=lambda index: -scores[index])
-    chosen, best = [order[0]], scores[order[0]]
-    for index in order[1:]:
-        if (tried := accuracy(project, mean([*chosen, index]))) >= best:
-            chosen, best = [*chosen, index], tried
-    assert record["soup"]["chosen"] == chosen
-    assert best >= max(scores)
-    merged = weights_of(project, record["key"])
-    assert all(torch.equal(merged[name], value) for name, value in mean(chosen).items())
 
 
 def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:

@@ -45,6 +45,9 @@ def test_every_pair_is_planned_from_its_own_spread_and_has_a_cost(inputs: Inputs
         assert need.runs == 2 * max(0, need.plan.safe - 6)
         assert need.seconds == need.runs * 2.0
     assert needs(inputs, lambda cell: None, 4.0)[0].seconds is None
+    text = table(planned, 4.0)
+    assert all(f"{c.method} - {c.other} ({c.role}) on sst2-300\n{c.verdict.word}  " in text for c in compared)
+    assert {c.verdict.word for c in compared} == {"better", "no difference shown"}
 
 
 def test_a_looked_at_pair_is_planned_for_its_next_look(inputs: Inputs, tmp_path: Path) -> None:

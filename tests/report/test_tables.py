@@ -22,61 +22,6 @@ from regft_core.runs.work import CurvePoint
 from regft_core.schema.tasks import RESERVED_SETS
 from tests.errors import raises_code
 from tests.report.synthetic import Arm, Task, edited
-from tests.statistics.single import paired_difference
-
-
-def predictions(root: Path, method: str, name: str = "dev") -> dict[int, np.ndarray]:
-    folder = root / "work" / "evaluate" / method / "sst2" / "300" / "predictions"
-    return {
-        int(path.parent.name.removeprefix("seed-")): np.array(
-            [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
-        )
-        for path in folder.glob(f"seed-*/{name}.jsonl")
-    }
-
-
-def gold(root: Path, name: str = "dev") -> np.ndarray:
-    path = root / "work/evaluate/vanilla/sst2/300/predictions/seed-0" / f"{name}.jsonl"
-    return np.array([json.loads(line)["label"] for line in path.read_text().splitlines()])
-
-
-def block(built: Any) -> Any:
-    return next(b for b in built.report.blocks if b.task == "sst2")
-
-
-@pytest.mark.parametrize("name", ["dev", "contrast"])
-def test_scores_are_the_means_of_the_seeds(built: Any, name: str) -> None:
-    for row in block(built).rows:
-        own = predictions(built.root, row.method, name=name)
-        values = [float(np.mean(own[seed] == gold(built.root, name))) for seed in sorted(own)]
-        estimate = row.scores[name]["accuracy"].estimate
-        assert estimate.values == pytest.approx(values)
-        assert estimate.mean == pytest.approx(np.mean(values))
-        assert estimate.low <= estimate.mean <= estimate.high
-
-
-def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
-    row = block(built).row("weight_mixup")
-    (against,) = row.against("reference")
-    mine, theirs = (predictions(built.root, m) for m in ("weight_mixup", "vanilla"))
-    labels = gold(built.root)
-    by_hand = [np.mean(mine[s] == labels) - np.mean(theirs[s] == labels) for s in (0, 1, 2, 4, 5)]
-    assert against.estimate.seeds == (0, 1, 2, 4, 5)
-    assert against.estimate.excluded == (3,)
-    assert against.estimate.mean == pytest.approx(np.mean(by_hand))
-    same = paired_difference(mine, theirs, labels, "accuracy", samples=500)
-    assert (against.estimate.low, against.estimate.high) == pytest.approx((same.low, same.high))
-    assert against.verdict.word == "better"
-
-
-def test_cost_ratios(built: Any) -> None:
-    found = block(built)
-    mixup, hype = found.row("weight_mixup").cost, found.row("hype_n").cost
-    assert mixup.declared == pytest.approx(4.0)
-    assert mixup.measured == pytest.approx((20.0 + 20.0) / 10.0)  # search and fine-tuning
-    assert (hype.declared, hype.measured) == pytest.approx((1.0, 1.2))
-    (control,) = found.row("weight_mixup").against("control")
-    assert control.compute_ratio == pytest.approx(4.0 / 3.8)
 
 
 def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from regft_core.disk.reading import read_json
 from regft_core.grid import jobs
 from regft_core.grid.jobs import Planner
 from regft_core.runs.opened_project import open_project
+from regft_core.runs.train import CHOSEN_ON_DEV
 from tests.grid.conftest import plan, reproduce
 from tests.runs.conftest import SIZE, TASK, change, job
 
@@ -52,7 +53,13 @@ def test_where_seeds_choose_together_each_waits_for_the_trials_of_all(
         assert names == {f"vanilla {TASK} {SIZE} seed {s} trial {t}" for s in (0, 1) for t in (1, 2)}
     assert reproduce(root) == {}
     assert trained == [("finetune", 0), ("finetune", 0), ("finetune", 1), ("finetune", 1)]  # a chosen trial is the run
-    assert len({run["tuned"]["chosen"] for run in tuned_runs(root, "vanilla")}) == 1
+    found = tuned_runs(root, "vanilla")
+    assert len({run["tuned"]["chosen"] for run in found}) == 1
+    evaluated = read_json(root / "work/evaluate/vanilla" / TASK / SIZE / "result.json")["runs"]
+    for run, scored in zip(found, evaluated, strict=True):
+        chosen = run["tuned"]["trials"][run["tuned"]["chosen"]]
+        assert (run["key"], CHOSEN_ON_DEV in run["degraded"]) == (chosen["key"], True)
+        assert scored["sets"]["dev"]["metrics"]["accuracy"] == pytest.approx(chosen["score"])
 
 
 def test_trials_share_a_phase_that_their_values_do_not_touch(

@@ -18,7 +18,6 @@ from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import CHOSEN_ON_DEV
 from regft_core.runs.trials import (
     choice_of,
     choose,
@@ -29,7 +28,7 @@ from regft_core.runs.trials import (
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.grid import Cell
-from tests.runs.conftest import SIZE, TASK, change, job, refresh, stored, write_method
+from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method
 
 TUNING: dict[str, Any] = {
     "split": 0.75,
@@ -161,21 +160,6 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
         found.append(sha256_json(score_identity(context, "key")))
     assert len(set(found)) == 3
     assert found[0] == found[3]
-
-
-def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:
-    change(tuned, tuning={**TUNING, "selection": "dev_as_published"}, grid={"seeds": [0, 1]}, methods=["vanilla"])
-    refresh(tuned)
-    Project.open(tuned).run("vanilla", TASK)
-    assert len(trained) == 4  # two trials for each of two seeds, and no run after them
-    found = manifest(tuned, "finetune", "vanilla")["runs"]
-    assert {run["tuned"]["chosen"] for run in found} == {found[0]["tuned"]["chosen"]}
-    for run in found:
-        assert run["key"] == run["tuned"]["trials"][run["tuned"]["chosen"]]["key"]
-        assert CHOSEN_ON_DEV in run["degraded"]
-    result = read_json(tuned / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json")
-    run, trials = result["runs"][0], found[0]["tuned"]["trials"]
-    assert run["sets"]["dev"]["metrics"]["accuracy"] == pytest.approx(trials[found[0]["tuned"]["chosen"]]["score"])
 
 
 def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list[tuple[str, int]]) -> None:

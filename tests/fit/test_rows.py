@@ -1,4 +1,4 @@
-"""What a label column is taken for, and what is left out."""
+"""What a label column is taken for, what is left out, and whether the encoder reads the language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.fit.own_rows import Asked, OwnRows, read_own
+from regft_core.data.examples import Example
+from regft_core.data.lengths import Lengths
+from regft_core.data.prompts import Reading
+from regft_core.fit.own_rows import BY_CHARACTERS, Asked, OwnRows, other_script, read_own, unread
 from tests.small_project import write_csv
 
 
@@ -80,3 +83,28 @@ def test_rows_without_label_or_text_are_counted(tmp_path: Path) -> None:
     assert problems == []
     assert rows is not None
     assert (len(rows.examples), rows.without_label, rows.without_text) == (10, 1, 2)
+
+
+# ---------------------------------------------------------------------------------------------------------- languages
+
+
+@pytest.mark.parametrize(
+    ("text", "encoder", "unknown", "warned"),
+    [
+        ("a good film", "minilm", 0, False),
+        ("un café très bon", "minilm", 0, False),
+        ("质量很好", "minilm", 0, True),  # each character is in the vocabulary, and the encoder read English only
+        ("очень хороший фильм", "minilm", 0, True),
+        ("质量很好", "multilingual", 0, False),
+        ("质量很好", "multilingual", 4, True),
+    ],
+)
+def test_a_language_that_is_not_read_is_said(text: str, encoder: str, unknown: int, warned: bool) -> None:
+    warning = unread([Example("0", text, None, 0)], encoder, Lengths([], [], 0, Reading(), unknown, 100))
+    assert (warning is not None) == warned
+    assert warning is None or (encoder in warning and BY_CHARACTERS in warning and "--model" in warning)
+
+
+def test_the_share_of_another_script() -> None:
+    assert other_script([Example("0", "ab, 12", "дж", 0)]) == 0.5
+    assert other_script([Example("0", "12 !", None, 0)]) == 0.0

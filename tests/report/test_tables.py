@@ -1,4 +1,4 @@
-"""The numbers agree with what one computes by hand from the files, and so do the files beside the page."""
+"""The numbers agree with the files, and so do the files beside the page, and the terminal at every width."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from regft_core.report.scores import ordered
 from regft_core.runs.work import CurvePoint
 from regft_core.schema.tasks import RESERVED_SETS
 from tests.errors import raises_code
+from tests.report import grids
 from tests.report.synthetic import Arm, Task, edited
 
 
@@ -147,3 +148,38 @@ def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
     if n % most == 0 or n <= most:
         assert found["loss"].mean() == pytest.approx((n + 1) / 2)
     assert found["learning_rate"].isna().all()
+
+
+# ------------------------------------------------------------------------------------------------------- the terminal
+
+
+def test_the_terminal_is_that_of_the_golden_text() -> None:
+    found, golden = grids.terminal(grids.report("3-tasks"), 80), grids.GOLDEN.read_text(encoding="utf-8")
+    assert found == golden, f"what people see changed. Read it as a user would, then write it anew: {grids.COMMAND}"
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_no_line_is_cropped_or_too_long(width: int) -> None:
+    text, golden = grids.terminal(grids.report("3-tasks"), width), grids.GOLDEN.read_text(encoding="utf-8")
+    assert not [line for line in text.splitlines() if len(line) > width and not line.startswith("$ ")]
+    assert set(text.split()) == set(golden.split())
+    commands = {line for line in golden.splitlines() if line.startswith("$ ")}
+    assert commands <= set(text.splitlines())
+
+
+def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any) -> None:
+    arms = {
+        "vanilla": Arm(),
+        "broken": Arm(failed={0: "NaN", 1: "NaN"}),
+        "mate": Arm(control_for="broken"),
+    }
+    built = make(arms, {"one": Task(n=60), "two": Task(n=60)}, seeds=[0, 1])
+    row = built.report.blocks[0].row("broken")
+    assert {c.verdict.word for c in row.comparisons} == {"no verdict"}
+    entry = built.report.results["one-300"]["broken"]
+    assert entry["verdict_reference"] == entry["verdict_control"] == "no verdict"
+    (line,) = [line for line in grids.terminal(built.report, 200).splitlines() if "broken" in line][:1]
+    assert "no difference shown" not in line
+    across = next(found for found in built.report.across if found.method == "broken")
+    assert not across.words["reference"]
+    assert not across.words["control"]

@@ -19,8 +19,7 @@ from regft_core.settings.grid import Cell
 from regft_core.settings.run_config import lay_out_config, run_config
 from regft_core.settings.small import lay_out_small
 from tests.errors import raises_code
-from tests.presets.generated import ROWS, fetch_generated
-from tests.presets.miniature import project
+from tests.presets.miniature import ROWS, fetch_generated, project
 
 
 @pytest.fixture(scope="module")

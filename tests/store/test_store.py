@@ -1,9 +1,12 @@
+"""The run store: commit and get, checkpoints, locks, budget, weights that are shared."""
+
 from __future__ import annotations
 
 import errno
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,8 +17,10 @@ import torch
 
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import StoreError
+from regft_core.runs.outputs import share, take_shared
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import NotStored, RunStore
+from stages.store import _prune
 from tests.errors import raises_code
 
 IDENTITY: dict[str, Any] = {"method": "vanilla", "seed": 0, "training": {"learning_rate": 2e-5}}
@@ -272,3 +277,21 @@ def test_a_full_disk_is_named_and_harms_nothing(tmp_path: Path, monkeypatch: pyt
         assert found[1] == {"step": 1}
         assert store.get(KEY) is None
         run.commit({"score": 1}, {"weights": tensors()})
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:
+    store, clone, identity = RunStore(tmp_path / "store", 10), RunStore(tmp_path / "clone"), {"seed": 0}
+    key = sha256_json(identity)
+    with store.open(key, identity) as run:
+        run.commit({}, {"weights": {"w": torch.ones(100)}})
+    assert (share(tmp_path, store, [key]), share(tmp_path, store, [key])) == (1, 0)
+    take_shared(tmp_path, clone, key)
+    stored = clone.get(key)
+    assert torch.equal(stored.load_tensors()["w"], torch.ones(100))
+    shutil.rmtree(tmp_path / "weights")
+    _prune(store)
+    with raises_code(StoreError, "no-weights", key):
+        share(tmp_path, store, [key])

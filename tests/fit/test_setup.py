@@ -8,6 +8,7 @@ import pytest
 
 from regft_core.errors import ConfigError
 from regft_core.fit.setup import OwnPreset, Setup, choose, read_preset
+from tests.errors import problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESET = OwnPreset.model_validate(
@@ -95,9 +96,7 @@ def test_a_name_that_is_not_compared_is_refused(tmp_path: Path) -> None:
     wrong = shipped.replace("prefer: [lp_ft_combination,", "prefer: [lp_ft_combinaton,").replace("uda: *", "udo: *")
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "own_data.yaml").write_text(wrong)
-    with pytest.raises(ConfigError) as error:
-        read_preset(tmp_path)
-    prefer, tuned = error.value.problems
+    prefer, tuned = problems_of(read_preset, tmp_path)
     assert (prefer.key, prefer.line, tuned.key) == ("prefer[0]", 4, "tuning.methods.udo")
     assert "did you mean 'lp_ft_combination'?" in prefer.message
     assert "did you mean 'uda'?" in tuned.message

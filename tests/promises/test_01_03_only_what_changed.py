@@ -316,14 +316,9 @@ def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path)
     dvc(project, "exp", "run", "--run-all")
     assert stored(project) == before + 2
     sync_project(project)
-    client = MlflowClient(tracking_uri=f"sqlite:///{project / 'mlflow.db'}")
-    logged = client.search_runs(
-        [client.get_experiment_by_name("regft").experiment_id], "tags.dvc.experiment = 'queued'"
-    )
+    logged, table = logged_as(project, "queued"), dvc(project, "exp", "show", "--csv").splitlines()
     assert "chain own-16" in {run.info.run_name for run in logged}
-    shown = {
-        line.split(",")[1] for line in dvc(project, "exp", "show", "--csv").splitlines() if line.startswith("queued,")
-    }
+    shown = {line.split(",")[1] for line in table if line.startswith("queued,")}
     assert {run.data.tags["dvc.revision"] for run in logged} == shown
 
 

@@ -22,6 +22,7 @@ from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.grid import Cell
+from tests.errors import problems_of
 from tests.runs.conftest import TASK, change, job, stored, train, weights_of, write_method
 from tests.tiny import tiny_model_dir
 
@@ -167,9 +168,7 @@ def test_what_a_phase_cannot_honour_is_refused_with_its_line(
     two: Path, phases: dict[str, Any], line: int, code: str
 ) -> None:
     write_method(two, "taught", phases=phases)
-    with pytest.raises(ConfigError) as found:
-        open_project(two)
-    assert {(problem.line, problem.code) for problem in found.value.problems} == {(line, code)}
+    assert {(problem.line, problem.code) for problem in problems_of(open_project, two)} == {(line, code)}
 
 
 def test_answers_of_values_and_of_other_labels(make_project: Callable[..., Path], two: Path) -> None:

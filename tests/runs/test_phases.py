@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
@@ -23,6 +24,7 @@ from tests.runs.conftest import (
     weights_of,
     write_method,
 )
+from tests.small_project import TASK
 
 POSTTRAINING = {
     "data": {"size": "full", "labels": False},
@@ -78,25 +80,10 @@ def test_a_phase_without_labels_does_not_see_them(project: Path) -> None:
     assert Context(job(project, "posttrained")).key("text") != key
 
 
-THREE = ("no", "so", "yes")
-
-
-def own_task(root: Path, name: str, ood: str = "{}") -> None:
-    """A task from files, with three labels."""
-    folder = root / "data" / name
-    folder.mkdir()
-    for part in ("train", "dev"):
-        rows = "".join(f"{part} text {i},{THREE[i % 3]}\n" for i in range(20))
-        (folder / f"{part}.csv").write_text("text,label\n" + rows)
-    (root / f"pipelines/tasks/{name}.yaml").write_text(
-        f"source: {{kind: files}}\nsplits: {{train: {name}/train.csv, dev: {name}/dev.csv}}\n"
-        'columns: {text: text, label: label}\nlabels: ["no", so, "yes"]\nmetrics: [accuracy]\n'
-        f"primary: accuracy\nood: {ood}\n"
-    )
-
-
 def test_an_intermediate_task_leaves_its_head_behind(project: Path) -> None:
-    own_task(project, "other")
+    stars = {"splits": {"train": "scores.csv", "dev": "scores-dev.csv"}, "labels": list("012345"), "ood": {}}
+    other = TASK | stars | {"columns": {"text": "review", "label": "stars"}}
+    (project / "pipelines/tasks/other.yaml").write_text(yaml.dump(other))
     phase = {"data": {"task": "other", "size": 16}, "training": {"epochs": 1}}
     write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
     refresh(project)
@@ -104,7 +91,7 @@ def test_an_intermediate_task_leaves_its_head_behind(project: Path) -> None:
     assert [record["status"] for record in records] == ["ok", "ok"]
     assert any("another task, other" in mark for mark in records[0]["degraded"])
     before = weights_of(project, records[0]["phases"]["before"])
-    assert before["classifier.weight"].shape[0] == 3
+    assert before["classifier.weight"].shape[0] == 6
     start = start_of(project, "intermediate")
     assert {name for name in start if start[name].shape != before[name].shape} == HEAD
     assert all(torch.equal(start[name], before[name]) for name in start if name not in HEAD)

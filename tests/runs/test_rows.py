@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from regft_core.data.examples import UNLABELLED, Example, hold_out, read_jsonl, text_key, write_jsonl
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError, DataError
+from regft_core.errors import DataError
 from regft_core.grid.data import prepare
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
@@ -30,6 +30,7 @@ from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Project
 from regft_core.training.linear_solution import WORD_STRENGTHS, classify_linearly, regress_linearly, regress_words
 from regft_core.training.logistic import Rows, folds_of
+from tests.errors import problems_of
 from tests.promises.kit import FOLDED, change, folded, write_method
 from tests.small_project import REPOSITORY, TASK, build, review, write_csv
 
@@ -282,7 +283,5 @@ def test_self_training_learns_labels_that_its_teacher_is_sure_of(root: Path) -> 
 
 def test_the_file_needs_its_texts_and_no_label(root: Path) -> None:
     write_csv(root / "data" / "more.csv", [("text",), ("a film",)])
-    with pytest.raises(ConfigError) as found:
-        open_project(root)
-    (problem,) = found.value.problems
+    (problem,) = problems_of(open_project, root)
     assert (problem.code, problem.key) == ("column-missing", "columns.text")

@@ -13,19 +13,13 @@ from ruamel.yaml.error import YAMLError
 
 from regft_core.errors import ConfigError
 from regft_core.settings.document import MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
-from tests.errors import raises_code
+from tests.errors import problems_of, raises_code
 
 FILE = Path("/project/params.yaml")
 
 
 def load(text: str) -> Document:
     return load_yaml(FILE, FILE.parent, text)
-
-
-def refusal(text: str) -> Any:
-    with pytest.raises(ConfigError) as caught:
-        load(text)
-    return caught.value.problems
 
 
 def dvc(text: str, pure: bool = True) -> Any:
@@ -98,7 +92,7 @@ def test_lines_of_keys_and_items() -> None:
 def test_aliases_are_read_and_may_not_multiply() -> None:
     assert load("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
     bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 19))
-    assert refusal(bomb)[0].code == "too-deep"
+    assert problems_of(load, bomb)[0].code == "too-deep"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +127,7 @@ def test_aliases_are_read_and_may_not_multiply() -> None:
     ],
 )
 def test_refused_documents_name_the_line_and_the_remedy(text: str, line: int, code: str) -> None:
-    problem = refusal(text)[0]
+    problem = problems_of(load, text)[0]
     assert (problem.code, problem.file, problem.line) == (code, "params.yaml", line)
     assert problem.hint
 

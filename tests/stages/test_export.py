@@ -20,7 +20,8 @@ from regft_core.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.serve.export import export, push, submission_lines
 from tests.errors import raises_code
 from tests.hub_double import serving
-from tests.small_project import stage, write_csv
+from tests.promises.kit import done
+from tests.small_project import write_csv
 
 
 def card_of(directory: Path) -> str:
@@ -67,13 +68,11 @@ def test_the_commands_that_the_report_names_work(trained: Path) -> None:
     page = (trained / "reports" / "report.html").read_text()
     command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
     name, *arguments = command[1].split()
-    done = stage(trained, name, *arguments)
-    assert done.returncode == 0, done.stderr
-    printed = re.search(r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done.stdout)
-    assert printed is not None, done.stdout
+    printed = re.search(
+        r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done(trained, name, *arguments)
+    )
     write_csv(trained / "new.csv", [("review", "one", "other"), ("good film", "good", "bad")])
-    done = stage(trained, *printed[1].split(), "--overwrite")
-    assert done.returncode == 0, done.stderr
+    done(trained, *printed[1].split(), "--overwrite")
     assert (trained / "predictions.csv").is_file()
 
 

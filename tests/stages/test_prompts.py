@@ -14,7 +14,9 @@ from regft_core.errors import ConfigError
 from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from tests import warm
-from tests.small_project import TASK, build, predictions, read_csv, read_jsonl, stage, write_csv
+from tests.errors import problems_of
+from tests.promises.kit import done
+from tests.small_project import TASK, build, predictions, read_csv, read_jsonl, write_csv
 
 PROMPT = {"template": "{text} it was [MASK] .", "words": {"bad": "sad", "good": "happy"}}
 #: Out of distribution, labels have other names and another order.
@@ -56,8 +58,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = Project.open(root)
     for method in METHODS:
         project.run(method, "reviews")
-    done = stage(root, "report")
-    assert done.returncode == 0, done.stderr
+    done(root, "report")
     return root
 
 
@@ -66,10 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path: Path) -> None:
     folder = export(Job(str(trained), method, "reviews", "16", 1), tmp_path / "model")
-    done = stage(
-        trained, "predict", "--model", str(folder), "--data", "data/dev.csv", "--out", str(tmp_path / "found.jsonl")
-    )
-    assert done.returncode == 0, done.stderr
+    done(trained, "predict", "--model", str(folder), "--data", "data/dev.csv", "--out", str(tmp_path / "found.jsonl"))
     found = read_jsonl(tmp_path / "found.jsonl")
     known = predictions(trained, method, "reviews")
     assert len(found) == len(known)
@@ -80,10 +78,10 @@ def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path
 def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path, tmp_path: Path) -> None:
     folder = export(Job(str(trained), "prompt_fine_tuning", "reviews", "16", 1), tmp_path / "model")
     text = read_csv(trained / "data" / "dev.csv")[0]["review"]
-    done = warm.run(folder, "-c", SCRIPT, str(folder), text, environment=dict(os.environ))
-    assert done.returncode == 0, done.stderr
+    answered = warm.run(folder, "-c", SCRIPT, str(folder), text, environment=dict(os.environ))
+    assert answered.returncode == 0, answered.stderr
     evaluated = predictions(trained, "prompt_fine_tuning", "reviews")[0]["scores"]
-    assert json.loads(done.stdout) == pytest.approx(evaluated, abs=1e-5)
+    assert json.loads(answered.stdout) == pytest.approx(evaluated, abs=1e-5)
     card = (folder / "README.md").read_text()
     assert "classifier('a text it was [MASK] .')" in card
 
@@ -112,7 +110,5 @@ def test_the_method_its_pooling_and_a_prompt_need_each_other(tmp_path: Path) -> 
     root = prepared(tmp_path / "project", task=task, methods=["vanilla", "prompt_fine_tuning", "alone", "pooled"])
     (root / "pipelines/methods/alone.yaml").write_text("regularisers: {verbaliser: {}}\n")
     (root / "pipelines/methods/pooled.yaml").write_text("model: {pooling: mask}\n")
-    with pytest.raises(ConfigError) as caught:
-        Project.open(root)
-    files = {problem.file for problem in caught.value.problems if problem.code == "bad-composition"}
+    files = {problem.file for problem in problems_of(Project.open, root) if problem.code == "bad-composition"}
     assert files == {f"pipelines/methods/{name}.yaml" for name in ("prompt_fine_tuning", "alone", "pooled")}

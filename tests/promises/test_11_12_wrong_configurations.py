@@ -144,9 +144,8 @@ def test_all_mistakes_come_at_once_and_the_command_ends_with_2(project: Path) ->
     edit(project / SETTINGS, "epochs: 1", "epochs: two")
     edit(project / SETTINGS, "max_length: 32", "max_lengths: 32")
     edit(project / SETTINGS, "executor: serial", "executor: cereal")
-    assert {(SETTINGS, line) for line in (1, 10, 13)} <= {
-        (one.file, one.line) for one in problems_of(Project.open, project)
-    }
+    found = {(problem.file, problem.line) for problem in problems_of(Project.open, project)}
+    assert {(SETTINGS, line) for line in (1, 10, 13)} <= found
     files(project)  # what the other files must fit is valid now
     edit(project / SETTINGS, "seeds: [0, 1]", "seeds: [0, 0]")
     edit(project / SETTINGS, "reference: vanilla", "reference: vanila")

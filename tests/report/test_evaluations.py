@@ -193,7 +193,7 @@ def test_scores_and_numbers_over_the_training_sizes(sizes: Any) -> None:
     assert all(f">{word}<" in svg for word in ("100", "300", "5000", "dev", "contrast", "training rows", "tdt"))
     spread = figure(report.html, "spread of toy on sst2 over the training rows")
     assert ">sst2, dev<" in spread
-    one = built.again(cells=[cell for cell in built.cells if str(cell.size) == "300"])
+    one = built.again(cells=[cell for cell in built.inputs.cells if str(cell.size) == "300"])
     assert 'id="sizes"' not in one.html
     assert "over the training rows" not in one.html
 

@@ -17,7 +17,7 @@ from regft_core.schema.params import ReportConfig
 from regft_core.settings.grid import Cell
 from tests.errors import raises_code
 from tests.report.grids import terminal
-from tests.report.synthetic import TRAINING, Arm, Task, build, edited, methods_of
+from tests.report.synthetic import Arm, Task, edited, inputs_of
 
 CELLS = [Cell("vanilla", "sst2", 300), Cell("weight_mixup", "sst2", 300)]
 PLACE = "work/evaluate/vanilla/sst2/300"
@@ -101,7 +101,7 @@ GPU = {"device": "cuda", "name": "Large card", "threads": 4}
 def changed(built: Any, tmp_path: Path) -> Any:
     """Change a JSON file of a copy and return the new report's warnings."""
     shutil.copytree(built.root / "work", tmp_path / "work")
-    cells = [cell for cell in built.cells if cell.method in ("vanilla", "r_drop") and cell.task == "sst2"]
+    cells = [cell for cell in built.inputs.cells if cell.method in ("vanilla", "r_drop") and cell.task == "sst2"]
 
     def change(path: str, edit: Any) -> str:
         with edited(tmp_path / "work" / path) as value:
@@ -198,9 +198,8 @@ def test_what_the_encoder_was_trained_on(changed: Any, built: Any, tmp_path: Pat
 
 
 def report(root: Path, arms: Any, mixed: str = "refuse") -> Any:
-    cells = build(root, arms, {"sst2": Task(n=40)}, (300,), (0, 1))
-    config = ReportConfig(bootstrap_samples=100, mixed_environments=mixed)
-    return write_report(Inputs(root, cells, (0, 1), config, methods_of(arms), training={"sst2": TRAINING}))
+    config = {"bootstrap_samples": 100, "mixed_environments": mixed}
+    return write_report(inputs_of(root, arms, {"sst2": Task(n=40)}, (0, 1), **config))
 
 
 @pytest.mark.parametrize(

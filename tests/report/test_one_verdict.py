@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regft_core.report import Inputs, build_report, show
+from regft_core.report import build_report, show
 from regft_core.report import page as pages
 from regft_core.report.looks import Looks
 from regft_core.report.read_grid import read_grid
-from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import SYMBOLS, overall
-from tests.report.synthetic import Arm, Task, build, methods_of
+from tests.report.synthetic import Arm, Task, inputs_of
 
 #: Of 100 grids the quick tests take 10.
 GRIDS, QUICK, AT_ONCE = 100, 10, 10
@@ -114,10 +113,8 @@ def test_no_two_views_contradict_each_other(part: int, tmp_path: Path) -> None:
             n=int(rng.choice([1, 5, 20, 60])),
             ood=("contrast",) if rng.random() < 0.5 else (),
         )
-        cells = build(root, arms, {"one": task}, (300,), range(seeds))
-        methods = methods_of(arms)
-        config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
-        inputs = Inputs(root, cells, range(seeds), config, methods)
+        reference = str(rng.choice([*arms, "absent"]))
+        inputs = inputs_of(root, arms, {"one": task}, range(seeds), bootstrap_samples=100, reference=reference)
         report = build_report(read_grid(inputs), inputs, Looks())
         names = [block.name for block in report.blocks]
         check(report, pages.render(report, inputs, dict.fromkeys(names, NO_FIGURES), dict.fromkeys(names, ())))

@@ -18,8 +18,7 @@ from regft_core.settings.cost import plan_rows
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
-from tests.papers.declared import Declared
-from tests.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
+from tests.papers.protocols import PROTOCOLS, Declared, Item, Paper, read_protocols
 from tests.papers.resolved import origins
 from tests.small_project import REPOSITORY, preset
 

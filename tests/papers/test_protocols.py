@@ -9,9 +9,8 @@ import pytest
 from regft_core.catalogue import EVALUATIONS
 from regft_core.settings.papers.published import published_names
 from regft_core.settings.preset import preset_names
-from tests.papers.declared import Declared, matches
 from tests.papers.page import PAGE, page
-from tests.papers.protocols import read_protocols
+from tests.papers.protocols import Declared, Value, matches, read_protocols
 from tests.papers.resolved import check_preset, resolved, unknown_settings
 from tests.presets.miniature import OWN
 from tests.small_project import REPOSITORY, preset
@@ -64,7 +63,7 @@ def test_a_difference_is_told(key: str, value: dict[str, Any] | None, said: str)
 
     def changed(config: Any) -> Any:
         values = {name: own for name, own in config.values.items() if name != key}
-        return config.model_copy(update={"values": values | ({key: value} if value else {})})
+        return config.model_copy(update={"values": values | ({key: Value(**value)} if value else {})})
 
     paper = replace(paper, config=changed(paper.config) if value is None else paper.config)
     assert any(said in problem for problem in problems(Declared(paper, replace(item, config=changed(item.config)))))

@@ -18,10 +18,7 @@ PRESET = OwnPreset.model_validate(
         "training": {},
         "tuning": {
             "folds": 2,
-            "methods": {
-                "share": [[{"a": 0}, {"a": 1}], [{"b": 1}]],
-                "plain": [[{"c": 1}], [{"c": 2}]],
-            },
+            "methods": {"share": [[{"a": 0}, {"a": 1}], [{"b": 1}]], "plain": [[{"c": 1}], [{"c": 2}]]},
         },
     }
 )

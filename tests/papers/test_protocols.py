@@ -47,11 +47,7 @@ def test_every_preset_has_a_protocol_and_every_item_what_makes_it() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        (
-            "training.batch_size",
-            {"value": 32, "stated": "x"},
-            "training.batch_size = 16 on cola, declared 32",
-        ),
+        ("training.batch_size", {"value": 32, "stated": "x"}, "training.batch_size = 16 on cola, declared 32"),
         ("grid.seeds", None, "grid.seeds = [0, 1, 2] on , undeclared"),
         ("training.max_step", {"value": 1, "stated": "x"}, "no preset has training.max_step"),
         ("training.epochs", {"value": 10, "on": {"snli": 3}, "stated": "x"}, "training.epochs: no task snli"),

@@ -130,9 +130,7 @@ def test_two_grids_on_one_store_train_each_run_once(tmp_path: Path, monkeypatch:
     assert len(predictions[0]) == 6  # of dev and shop
 
 
-def test_a_damaged_file_is_named_and_its_run_trained_again_with_the_same_bits(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_file_is_named_and_its_run_trained_again_with_the_same_bits(tmp_path: Path) -> None:
     root = build(tmp_path / "project", methods=["vanilla"], grid={"seeds": [0]})
     run_cells(root, ("vanilla", "reviews"))
     expected = bits(root)

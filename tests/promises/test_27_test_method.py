@@ -128,8 +128,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name if name == "fisher" else pytest.param(name, marks=pytest.mark.slow) for name in discover()],
+    "name", [name if name == "fisher" else pytest.param(name, marks=pytest.mark.slow) for name in discover()]
 )
 def test_shipped_methods_keep_the_contract(project: Path, name: str) -> None:
     assert [promise for promise in check_method(project, name) if promise.kept is False] == []

@@ -54,8 +54,5 @@ def built(make: Any) -> Built:
         "weight_mixup_soup": Arm(0.7, control_for="weight_mixup", declared=3.8, collapsed=(1,)),
         "r_drop": Arm(0.6, declared=2.0, degraded=("bf16 <keeps> nothing",), curves=False),
     }
-    tasks = {
-        "sst2": Task(n=300),
-        "sick": Task("regression", ("pearson", "mse"), n=80, ood=()),
-    }
+    tasks = {"sst2": Task(n=300), "sick": Task("regression", ("pearson", "mse"), n=80, ood=())}
     return make(arms, tasks, out="reports")

@@ -338,7 +338,4 @@ def _steps(phase: str, arm: Arm, seed: int) -> dict[str, list[list[Any]]]:
         [name, step, step / 19, 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random(), 1e-4 * (1 - step / 57), 1.0]
         for name, step in product(members if seed not in arm.failed else (), range(1, 58))
     ]
-    return {
-        "curve": curve,
-        "diagnostics": [[phase, step, name, step * 0.5] for name in arm.logs for step in (1, 9, 3)],
-    }
+    return {"curve": curve, "diagnostics": [[phase, step, name, step * 0.5] for name in arm.logs for step in (1, 9, 3)]}

@@ -54,11 +54,7 @@ def write(root: Path, method: str, seeds: Any, size: Any = 300, **changes: Any) 
             "remarks": [],
         }
         runs.append(run | changes.get(f"seed_{seed}", {}))
-    content: Mapping[str, Any] = {
-        "description": f"how large {HOSTILE} is",
-        "options": {"bins": 5},
-        "runs": runs,
-    }
+    content: Mapping[str, Any] = {"description": f"how large {HOSTILE} is", "options": {"bins": 5}, "runs": runs}
     path = root / "work" / "evaluate" / method / "sst2" / str(size) / "evaluations" / "toy.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))

@@ -124,21 +124,13 @@ def warn(value: Any, texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("path", "edit", "warning"),
     [
-        (
-            "datasets/sst2/task.json",
-            lambda v: v["duplicates"].update(dev=7),
-            "7 rows of dev have the text of a",
-        ),
+        ("datasets/sst2/task.json", lambda v: v["duplicates"].update(dev=7), "7 rows of dev have the text of a"),
         (
             "lengths/sst2.json",
             lambda v: v["sets"]["dev"].update(cut=0.4),
             "sst2: max_length 128 cuts 40.0% of dev; 95 of 100 rows have at most 60 tokens",
         ),
-        (
-            "datasets/sst2/task.json",
-            lambda v: v["duplicates"].update(train_within=1),
-            "1 row of the training split",
-        ),
+        ("datasets/sst2/task.json", lambda v: v["duplicates"].update(train_within=1), "1 row of the training split"),
         (
             "subsamples/sst2/300/manifest.json",
             lambda v: v["seeds"]["4"].update(label_counts={"negative": 300, "positive": 0}),

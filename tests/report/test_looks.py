@@ -19,11 +19,7 @@ from tests.report.synthetic import Arm, Task, edited
 
 @pytest.fixture
 def project(make: Any) -> Any:
-    arms = {
-        "vanilla": Arm(0.72),
-        "good": Arm(0.8),
-        "good_control": Arm(0.72, control_for="good"),
-    }
+    arms = {"vanilla": Arm(0.72), "good": Arm(0.8), "good_control": Arm(0.72, control_for="good")}
     return make(arms, {"sst2": Task(n=300)}, seeds=range(8))
 
 
@@ -92,11 +88,7 @@ def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, t
 
 @pytest.fixture(scope="module")
 def inputs(make: Any) -> Inputs:
-    arms = {
-        "vanilla": Arm(0.72),
-        "good": Arm(0.8),
-        "good_control": Arm(0.74, control_for="good"),
-    }
+    arms = {"vanilla": Arm(0.72), "good": Arm(0.8), "good_control": Arm(0.74, control_for="good")}
     inputs: Inputs = make(arms, {"sst2": Task(n=700)}).inputs
     return inputs
 

@@ -168,11 +168,7 @@ def test_no_line_is_cropped_or_too_long(width: int) -> None:
 
 
 def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any) -> None:
-    arms = {
-        "vanilla": Arm(),
-        "broken": Arm(failed={0: "NaN", 1: "NaN"}),
-        "mate": Arm(control_for="broken"),
-    }
+    arms = {"vanilla": Arm(), "broken": Arm(failed={0: "NaN", 1: "NaN"}), "mate": Arm(control_for="broken")}
     built = make(arms, {"one": Task(n=60), "two": Task(n=60)}, seeds=[0, 1])
     row = built.report.blocks[0].row("broken")
     assert {c.verdict.word for c in row.comparisons} == {"no verdict"}

@@ -204,11 +204,7 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     bench, rows = Bench(kind="regression"), [1, 4, 5, 8]
     monkeypatch.setattr(training_run, "build", lambda inputs: (bench.trainee, bench.stack))
     inputs: Any = SimpleNamespace(
-        encoded=bench.encoded,
-        tokenizer=bench.tokenizer,
-        setting=bench.setting,
-        device="cpu",
-        validation_rows=rows,
+        encoded=bench.encoded, tokenizer=bench.tokenizer, setting=bench.setting, device="cpu", validation_rows=rows
     )
     members = []
     for bias in BIASES:

@@ -277,10 +277,7 @@ def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Pa
 
     folder = project / "own"
     folder.mkdir()
-    asks = {
-        "tasks": "run.rows_of('cue_pair')",
-        "method": "run.model_of('vanilla')",
-    }
+    asks = {"tasks": "run.rows_of('cue_pair')", "method": "run.model_of('vanilla')"}
     with EVALUATIONS.also(folder):
         for name, call in asks.items():
             text = 'DESCRIPTION = "asks"\nKINDS = ("classification",)\nNEEDS_MODEL = True\n'

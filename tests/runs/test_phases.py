@@ -14,16 +14,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import search
-from tests.runs.conftest import (
-    DIVERGES,
-    job,
-    refresh,
-    runs,
-    stored,
-    train,
-    weights_of,
-    write_method,
-)
+from tests.runs.conftest import DIVERGES, job, refresh, runs, stored, train, weights_of, write_method
 from tests.small_project import TASK
 
 POSTTRAINING = {

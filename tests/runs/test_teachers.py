@@ -115,7 +115,7 @@ def test_all_stages_and_a_lender_of_a_lender(lending: Path) -> None:
     write_method(lending, "grandchild", phases={"teacher": {"method": "student"}, "finetune": STUDENT})
     context = Context(job(lending, "grandchild"))
     assert [phase.name for phase in context.method.phases] == [
-        *("teacher-teacher-warm", "teacher-teacher", "teacher", "finetune"),
+        *("teacher-teacher-warm", "teacher-teacher", "teacher", "finetune")
     ]
     assert run_stages(lending, "grandchild")["evaluate"][0]["status"] == "ok"
     assert context.key("teacher") == Context(job(lending, "student")).key("finetune")

@@ -18,22 +18,13 @@ from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import (
-    choice_of,
-    choose,
-    score_identity,
-    trials_that_choose,
-    try_values,
-)
+from regft_core.runs.trials import choice_of, choose, score_identity, trials_that_choose, try_values
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.grid import Cell
 from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method
 
-TUNING: dict[str, Any] = {
-    "split": 0.75,
-    "values": {"training.learning_rate": [1e-6, 3e-3]},
-}
+TUNING: dict[str, Any] = {"split": 0.75, "values": {"training.learning_rate": [1e-6, 3e-3]}}
 
 
 @pytest.fixture

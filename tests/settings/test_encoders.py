@@ -43,8 +43,7 @@ def test_a_tuned_checkpoint_is_its_start_after_the_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "config"),
-    [("/models/mine", CONFIG), ("/hub/models--FacebookAI--roberta-large/snapshots/722cf/", {})],
+    ("path", "config"), [("/models/mine", CONFIG), ("/hub/models--FacebookAI--roberta-large/snapshots/722cf/", {})]
 )
 def test_a_directory_is_what_its_configuration_says(path: str, config: dict[str, Any]) -> None:
     assert in_directory(path, config).same(LARGE)

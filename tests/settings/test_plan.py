@@ -157,12 +157,7 @@ FIT, SOUP = "regularisers: {split: {}}, training: {epochs: 0}", "repeat: {times:
     ],
 )
 def test_the_control_takes_the_passes_of_its_arm(
-    load: Load,
-    training: str,
-    first: str,
-    last: str,
-    epochs: int | None,
-    max_steps: int | None,
+    load: Load, training: str, first: str, last: str, epochs: int | None, max_steps: int | None
 ) -> None:
     arm = f"phases:\n  search: {{{first}}}\n  finetune: {last}\n"
     project = load(files(training, mask=arm, noise=MATCHED))

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +98,10 @@ def walk(folder: Path, wanted: Iterable[Line], before: str = "") -> None:
         )
         try:
             code = shell.wait(timeout=1200)
-        finally:
-            with_server(shell.pid)
+        finally:  # end what a page has started and not ended: a server
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
     assert code == 0, log.read_text()[-4000:]
-
-
-def with_server(group: int) -> None:
-    """End what a page has started and not ended: a server."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 @pytest.fixture(scope="session")

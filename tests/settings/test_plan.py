@@ -10,7 +10,7 @@ import pytest
 
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
-from regft_core.schema.method import Cost, optimiser_steps
+from regft_core.schema.method import Cost
 from regft_core.schema.training import TrainingConfig, scaled
 from regft_core.settings.cost import plan_rows, table
 from regft_core.settings.document import Document
@@ -24,20 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def write(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
-
-
-@pytest.mark.parametrize(
-    ("training", "rows", "steps"),
-    [
-        ({"epochs": 2, "batch_size": 16}, 100, 14),
-        ({"epochs": 2, "batch_size": 16, "accumulation": 2}, 100, 8),
-        ({"epochs": 2, "max_steps": 5}, 100, 5),
-        ({"epochs": 2, "max_steps": 5}, None, 5),
-        ({"epochs": 2}, None, None),
-    ],
-)
-def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int | None) -> None:
-    assert optimiser_steps(TrainingConfig(**training), rows) == steps
 
 
 def test_a_fresh_project_is_all_to_train(load: Load) -> None:
@@ -110,6 +96,7 @@ def test_a_cost_is_that_of_all_phases_members_and_fits(
     assert rows["mask/opinions/100"].cost == pytest.approx(cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
     assert rows["mask/opinions/full"].cost is None
+    assert rows["mask/opinions/full"].steps == (5 if "max_steps: 5" in training else None)
 
 
 # ---------------------------------------------------------------------------------------------------- matched compute

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,17 +40,6 @@ def read_by_dvc(text: str) -> list[Any]:
     return found
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal in value and in type, NaN included."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
-
-
 WORDS = ["a", "lr", "2e-5", "1_0", "no", "0o17", "~", "", "1.0", ".inf", "'2'", '"x: y"', "x y", "\u00e9", "-", "#"]
 PIECES = ["a: ", "b: ", "c:", "- ", "\n", "\n  ", "\n    ", "{", "}", "[", "]", ", ", " # note", "\t", "&x ", "*x"]
 PIECES += ["!!str ", "!t ", "|\n", ">-\n", "'", '"', "? ", "---\n", "...\n", "\r\n", "%YAML 1.1\n", "\\", ": "]
@@ -67,7 +55,7 @@ def test_what_we_accept_dvc_reads_alike(text: str) -> None:
     except ConfigError:
         return
     for theirs in read_by_dvc(text):
-        assert same(ours, theirs), text
+        assert repr(ours) == repr(theirs), text  # 1, 1.0 and true are unlike, and so are orders of keys
 
 
 def test_lines_of_keys_and_items() -> None:

@@ -18,8 +18,7 @@ from regft_core.tracking.sync import register, sync
 from regft_core.tracking.trackers.mlflow import Tracker
 from tests.errors import raises_code
 from tests.report.synthetic import TRAINING
-from tests.tracking.logged import client, current, files_of, history, search, snapshot
-from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree
+from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree, client, current, files_of, history, search, snapshot
 
 SEEDS = [0, 1]
 

@@ -7,11 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from regft_core import shipped
 from regft_core.fit.new_project import make_project
-from regft_core.fit.own_rows import Asked
 from regft_core.runs.opened_project import open_project
 from tests.promises.kit import regft
 from tests.small_project import REPOSITORY, review, write_csv
@@ -50,17 +48,6 @@ def test_an_example_is_few_files_that_are_right(tmp_path: Path) -> None:
     assert "pipelines/methods" in (folder / "README.md").read_text()
 
 
-def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
-    folder = tmp_path / "new"
-    make_project(folder, Asked(rows, "review", "verdict"))
-    task = yaml.safe_load((folder / "pipelines/tasks/own-reviews.yaml").read_text())
-    assert task["labels"] == ["bad", "good"]
-    assert (folder / "data" / task["splits"]["train"]).read_bytes() == rows.read_bytes()
-    project = open_project(folder)
-    assert list(project.params.grid.seeds) == list(range(10))
-    assert list(project.params.grid.sizes) == ["full"]
-
-
 def test_one_that_was_killed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -88,6 +75,8 @@ def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, r
     done = regft(tmp_path, "init", "new", "--task", str(rows), *columns)
     assert done.returncode == 0, done.stderr
     assert "cd new && regft run" in done.stdout
+    grid = open_project(tmp_path / "new").params.grid
+    assert (list(grid.tasks), list(grid.seeds), list(grid.sizes)) == (["own-reviews"], [*range(10)], ["full"])
     results = [".regft/runs", "work/plan", "reports/report.html", "mlflow.db"]
     command = ["git", "check-ignore", *results]
     ignored = subprocess.run(command, cwd=tmp_path / "new", check=True, capture_output=True, text=True).stdout

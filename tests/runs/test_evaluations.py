@@ -12,7 +12,6 @@ import pytest
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
-from regft_core.evaluate.analyses import enabled
 from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.compute import compute_only
 from regft_core.runs import evaluate as evaluating
@@ -254,22 +253,6 @@ def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> Non
     both = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
     assert len({one["other_run"] for one in both}) == 2
     assert len({one["run"] for one in both}) == 1
-
-
-def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
-    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"layer_probes": ALL["layer_probes"]})
-    refresh(project)
-    train(project, "vanilla")
-    judge(project, "vanilla")
-    before = runs(project)
-    edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
-    refresh(project)
-    judge(project, "vanilla")
-    (new,) = [identity for key, identity in runs(project).items() if key not in before]
-    (old,) = [identity for identity in before.values() if identity.get("evaluation") == "layer_probes"]
-    assert {key for key in new if new[key] != old[key]} == {"other_rows"}
-    evaluation, options = enabled(open_project(project).params)["layer_probes"]
-    assert evaluation.other_tasks(options) == ("cue_pair",)
 
 
 def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Path) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from regft_core.data.builtin import generate
-from regft_core.schema.sources import GENERATED
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.settings.project import LeftOut, Project
 from regft_core.settings.read_project import load_project
@@ -119,27 +117,6 @@ primary: accuracy
 def test_a_yaml_cannot_change_what_generated_rows_mean(failures: Failures, old: str, new: str, key: str) -> None:
     assert old in CUE
     assert key in [problem.key for problem in failures({TASK: CUE.replace(old, new)})]
-
-
-def test_what_the_checks_say_of_generators_is_what_they_generate() -> None:
-    for generator, labels in GENERATED.items():
-        found = {row.label for row in generate(generator, "dev", {})}
-        assert found == (set(range(len(labels))) if labels else set(map(float, range(6))))
-    # Which index means what: the words say it.
-    for row in generate("cue_sentence", "no_cue", {}):
-        from regft_core.data import builtin as words
-
-        says_good = any(f" {word}" in row.text for word in words.GOOD)
-        if says_good != any(f" {word}" in row.text for word in words.BAD):
-            meant = says_good != ("was not" in row.text)
-            assert GENERATED["cue_sentence"][int(row.label)] == ("positive" if meant else "negative"), row
-    rows = generate("cue_pair", "no_cue", {})
-    shared = dict.fromkeys(GENERATED["cue_pair"], 0)
-    for row in rows:
-        last = row.text.rstrip(".").split()[-2:]
-        shared[GENERATED["cue_pair"][int(row.label)]] += last == (row.text_pair or "").rstrip(".").split()[-2:]
-    assert shared["same"] > 0
-    assert shared["different"] == 0
 
 
 # ------------------------------------------------------------------------------ sets that are left out

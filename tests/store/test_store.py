@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -165,39 +162,6 @@ def test_files_have_the_rights_of_the_umask(tmp_path: Path, mask: int) -> None:
     files = [path for path in stored.path.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
     assert stored.path.stat().st_mode & 0o777 == 0o777 & ~mask
-
-
-# ----------------------------------------------------------------------------- locks
-
-
-def train(path: Path, pause: float) -> None:
-    """Stand-in for training: the weights depend on every step and on the order of the steps."""
-    with RunStore(path).open(KEY, IDENTITY) as run:
-        found = run.load_checkpoint()
-        weights, start = (found[0]["w"], found[1]["step"]) if found else (torch.zeros(5), 0)
-        for step in range(start, 6):
-            weights = weights * 0.5 + step
-            time.sleep(pause)
-            run.save_checkpoint({"w": weights}, {"step": step + 1})
-        run.commit({"from": start}, {"weights": {"w": weights}})
-
-
-def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits_and_goes_on(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    first, second = (fork.Process(target=train, args=(tmp_path / "s", pause)) for pause in (0.2, 0.0))
-    first.start()
-    while not list(tmp_path.rglob("checkpoint.safetensors")):
-        time.sleep(0.01)
-    second.start()
-    time.sleep(0.1)
-    os.kill(first.pid or 0, signal.SIGKILL)
-    second.join(60)
-    first.join()
-    train(tmp_path / "whole", 0.0)
-    stored, whole = (RunStore(tmp_path / name).get(KEY) for name in ("s", "whole"))
-    assert stored.result["from"] > 0
-    assert stored.tensors_sha256() == whole.tensors_sha256()
-    assert sorted(path.name for path in stored.path.parent.iterdir()) == [KEY, f"{KEY}.lock"]
 
 
 # ----------------------------------------------------------------------------- budget

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from scipy import stats
 
 from regft_core.report import Inputs, Report, write_report
 from regft_core.report import published_table as words
@@ -104,9 +105,7 @@ def test_published_ours_and_difference(found: Any) -> None:
     # Welch: our variance of the mean and the paper's.
     ours, theirs = (100 * estimate.seed_deviation) ** 2 / 4, 1.0**2 / 5
     freedom = (ours + theirs) ** 2 / (ours**2 / 3 + theirs**2 / 4)
-    from scipy.stats import t
-
-    half = t.ppf(0.975, freedom) * math.sqrt(ours + theirs)
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(ours + theirs)
     assert (gap.low, gap.high) == (pytest.approx(gap.value - half), pytest.approx(gap.value + half))
 
 
@@ -196,7 +195,6 @@ ENCODERS = {
     "encoders": {"MiniLM": {"model": LARGE, "instead": {"rte": TUNED}, "source": "the paper"}},
     "rows": [line("Plain", "vanilla", 70.0, 60.0), line("Good", "good", 70.0, 60.0)],
 }
-CONFIG = {"_name_or_path": "roberta-large"}
 
 
 @pytest.fixture(scope="module")

@@ -256,8 +256,6 @@ def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> Non
 
 
 def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Path) -> None:
-    from regft_core.catalogue import EVALUATIONS
-
     folder = project / "own"
     folder.mkdir()
     asks = {"tasks": "run.rows_of('cue_pair')", "method": "run.model_of('vanilla')"}

@@ -47,9 +47,6 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
     (run,) = manifest(tuned, "finetune", "vanilla")["runs"]
     found = run["tuned"]
     assert [trial["values"]["training.learning_rate"] for trial in found["trials"]] == [1e-6, 3e-3]
-    scores = [trial["score"] for trial in found["trials"]]
-    assert found["chosen"] == scores.index(max(scores))
-    assert found["values"] == found["trials"][found["chosen"]]["values"]
     assert found["split"] == 0.75
     final = stored(tuned, run["key"])
     assert final.identity["training"]["learning_rate"] == found["values"]["training.learning_rate"]
@@ -57,7 +54,6 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
         identity = stored(tuned, trial["key"]).identity
         assert identity["training"]["learning_rate"] == trial["values"]["training.learning_rate"]
         assert identity["rows"] != final.identity["rows"]
-    assert run["degraded"] == []
     # All over again: nothing is trained, and the same is chosen.
     before = len(trained)
     Project.open(tuned).run("vanilla", TASK)

@@ -24,6 +24,7 @@ from regft_core.settings.yaml_paths import CONTAMINATION, METHODS, project_root,
 from tests.errors import raises_code
 from tests.settings import conftest
 from tests.settings.conftest import Failures, Load, edit
+from tests.small_project import REPOSITORY
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 FILMS, SCORES = "pipelines/tasks/films.yaml", "pipelines/tasks/scores.yaml"
@@ -239,7 +240,6 @@ def test_what_the_last_phase_starts_from(phases: dict[str, Any], found: tuple[st
 # --------------------------------------------------------------------------------------- contamination
 
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = """\
 trained_on:
   ours:
@@ -250,8 +250,8 @@ trained_on:
 
 
 def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
-    shipped = read_contamination(ROOT)
-    tasks = {path.stem for path in (ROOT / "pipelines" / "tasks").glob("*.yaml")}
+    shipped = read_contamination(REPOSITORY)
+    tasks = {path.stem for path in (REPOSITORY / "pipelines" / "tasks").glob("*.yaml")}
     for entry in shipped.trained_on.values():
         assert set(entry.tasks) <= tasks
     for alias in ALIASES:

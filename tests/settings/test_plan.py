@@ -17,8 +17,7 @@ from regft_core.settings.document import Document
 from regft_core.settings.layers import lay
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import PARAMS, Load, Plain
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.small_project import REPOSITORY
 
 
 def write(path: Path, value: Any) -> None:
@@ -38,7 +37,7 @@ def test_a_fresh_project_is_all_to_train(load: Load) -> None:
 
 def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build: Any, registry: dict[str, Any]) -> None:
     """Presets of whole public sets used to be planned with no cost at all before their data were fetched."""
-    shipped = (ROOT / "pipelines/tasks/rte.yaml").read_text(encoding="utf-8").partition("ood:")[0]
+    shipped = (REPOSITORY / "pipelines/tasks/rte.yaml").read_text(encoding="utf-8").partition("ood:")[0]
     root = build({"pipelines/tasks/rte.yaml": shipped, "params.yaml": PARAMS.replace("[opinions]", "[rte]")})
     full = [row for row in plan_rows(load_project(root, registry)) if row.cell.size == "full"]
     assert [(row.rows, row.steps, row.published) for row in full[:1]] == [(2490, 2 * 156, True)]

@@ -28,7 +28,7 @@ from tests.errors import raises_code
 from tests.presets.miniature import ROWS, fetch_generated, project
 from tests.promises.kit import change, write_method
 from tests.settings.conftest import PARAMS, Build
-from tests.small_project import TASK, build
+from tests.small_project import REPOSITORY, TASK, build
 
 PRESET = PARAMS.replace("epochs: 2", "epochs: 7").replace("name: minilm", "name: models/own")
 
@@ -108,9 +108,6 @@ def test_what_is_refused(root: Path, name: str, change: str, message: str, hint:
 # ------------------------------------------------------------------------------------- what is shipped
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 #: For tasks that ask how alike two texts are; refused on others.
 FOR_VALUES_ALONE = {"zero_shot_similarity"}
 FOR_PAIRS = {"pair_cosine"}
@@ -119,11 +116,11 @@ FOR_SEVERAL_LABELS = {"label_thresholds"}
 
 
 def listing(methods: list[str], tasks: list[str]) -> Project:
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params = yaml.safe_load((REPOSITORY / "params.yaml").read_text())
     params["methods"], params["grid"]["tasks"] = methods, tasks
     if params["report"]["reference"] not in methods:
         params["report"]["reference"] = methods[0]
-    return open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False))
+    return open_project(REPOSITORY, params_text=yaml.safe_dump(params, sort_keys=False))
 
 
 def test_methods_for_some_tasks_alone_can_be_listed() -> None:
@@ -133,13 +130,13 @@ def test_methods_for_some_tasks_alone_can_be_listed() -> None:
 
 def test_every_shipped_method_can_be_listed() -> None:
     """All methods at once, on a task of each kind that needs no hub; refusals must be reasons, not crashes."""
-    every = {path.stem for path in (ROOT / "pipelines" / "methods").glob("*.yaml")}
+    every = {path.stem for path in (REPOSITORY / "pipelines" / "methods").glob("*.yaml")}
     project = listing(sorted(every - FOR_VALUES_ALONE - FOR_PAIRS - FOR_SEVERAL_LABELS), ["cue_sentence", "cue_pair"])
     assert len(project.methods) > 30
 
 
 def test_the_repository_and_new_projects_are_written_for_this_version() -> None:
-    for file in (ROOT / "params.yaml", ROOT / "regft_core" / "shipped" / "project" / "params.yaml.txt"):
+    for file in (REPOSITORY / "params.yaml", REPOSITORY / "regft_core" / "shipped" / "project" / "params.yaml.txt"):
         assert yaml.safe_load(file.read_text())["regft"] == __version__
 
 

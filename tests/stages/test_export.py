@@ -20,7 +20,8 @@ from torch import Tensor
 
 from regft_core.api import Project
 from regft_core.data.examples import Example
-from regft_core.errors import ModelError
+from regft_core.errors import ExportMismatch, ModelError
+from regft_core.evaluate import export_answers as answers
 from regft_core.evaluate.export_answers import load_answers
 from regft_core.runs.opened_project import Job
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
@@ -30,7 +31,7 @@ from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
 from tests.hub_double import serving
 from tests.promises.kit import done
-from tests.small_project import PAIRS, SCORES, TASK, build, predictions, read_csv, write_csv
+from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, write_csv
 
 
 def card_of(directory: Path) -> str:
@@ -112,7 +113,6 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
 # -------------------------------------------------------------------------------------------------------- submissions
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DESCRIBED = {"kind": "classification", "labels": ["bad", "good"]}
 ROWS = [Example(str(10 + n), "x", None, 0) for n in range(3)]
 LOGITS = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
@@ -248,9 +248,6 @@ def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -
 def test_nothing_is_left_behind_when_it_would_answer_differently(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regft_core.errors import ExportMismatch
-    from regft_core.evaluate import export_answers as answers
-
     def other(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: t if name != "bias" else t + 1 for name, t in tensors.items()}, path)
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -128,8 +129,6 @@ def test_no_cell_is_a_formula(model: ServedModel, tmp_path: Path) -> None:
 def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
     exported: dict[tuple[str, str], Path], trained: Path, tmp_path: Path
 ) -> None:
-    import shutil
-
     own = Path(shutil.copytree(exported["vanilla", "reviews"], tmp_path / "own"))
     (own / "regft.json").unlink()
     served = load_served(own, "cpu")

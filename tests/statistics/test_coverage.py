@@ -10,8 +10,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
+from regft_core import metrics
 from regft_core.statistics.arms import Arms, resample_apart
+from regft_core.statistics.bootstrap import example_weights
 from regft_core.statistics.over_tasks import rank_sets
 from regft_core.statistics.power import shares
 from regft_core.statistics.reproduction import welch_interval
@@ -118,8 +121,6 @@ def test_welch_intervals_cover_with_unequal_spreads(n: int) -> None:
 
 
 def test_welch_interval_equals_scipys() -> None:
-    from scipy.stats import ttest_ind
-
     x, y = [1.0, 2.0, 4.0], [3.0, 3.5, 7.0, 9.0]
     parts = [(float(np.var(s, ddof=1)) / len(s), len(s)) for s in (x, y)]
     expected = ttest_ind(x, y, equal_var=False).confidence_interval()
@@ -153,8 +154,6 @@ def noisy(
 
 @pytest.mark.parametrize("metric", [*METRICS, *VALUES])
 def test_the_mean_is_that_of_the_folds(metric: str) -> None:
-    from regft_core import metrics
-
     rng = np.random.default_rng(0)
     gold, parts = rng.integers(2, size=103), folds_of(rng, 103, 5, 2)
     arm = noisy(rng, gold, parts, 0.8)
@@ -169,9 +168,6 @@ def test_the_mean_is_that_of_the_folds(metric: str) -> None:
 
 
 def test_a_resample_of_the_rows_of_a_run_scores_as_these_rows_do() -> None:
-    from regft_core import metrics
-    from regft_core.statistics.bootstrap import example_weights
-
     rng = np.random.default_rng(2)
     gold, parts = rng.integers(2, size=40), folds_of(rng, 40, 4)
     arm = noisy(rng, gold, parts, 0.7)

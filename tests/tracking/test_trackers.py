@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from regft_core.catalogue import TRACKERS
 from regft_core.errors import ConfigError, RegftError
 from regft_core.runs.opened_project import open_project
 from regft_core.tracking import ui as command
@@ -65,8 +66,6 @@ def test_a_tracker_of_the_project_gets_every_run(tree: Tree, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     monkeypatch.setitem(sys.modules, "wandb", service)
     monkeypatch.setattr(Logged, "made", [])
-    from regft_core.catalogue import TRACKERS
-
     tree.cell(HYPE, [0, 1])
     with TRACKERS.also(EXAMPLES):
         said = sync(tree.root, [HYPE], [0, 1], trackers=[name])
@@ -86,8 +85,6 @@ def test_a_tracker_of_the_project_gets_every_run(tree: Tree, monkeypatch: pytest
 
 
 def test_a_tracker_that_is_none_or_fails_is_said(tree: Tree, tmp_path: Path) -> None:
-    from regft_core.catalogue import TRACKERS
-
     root = build(tmp_path / "own")
     (root / "trackers").mkdir()
     for name, code, shown in (("mlflwo", "invalid-value", "mlflow"), ("own", "bad-tracker", "own.py")):

@@ -16,7 +16,8 @@ import yaml
 
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
-from tests.runs.conftest import REPOSITORY, TASK, change, edit, job, write_method
+from tests.runs.conftest import TASK, change, edit, job, write_method
+from tests.small_project import REPOSITORY
 
 BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_length\n"
 

@@ -44,14 +44,6 @@ def test_stale_files_are_never_opened(copy: Path) -> None:
     assert set(block.cells) == {"vanilla", "weight_mixup"}
 
 
-def without_run(result: Any) -> None:
-    del result["runs"][4]
-
-
-def without_seed(manifest: Any) -> None:
-    del manifest["seeds"]["5"]
-
-
 @pytest.mark.parametrize(
     ("path", "edit", "code", "stage"),
     [
@@ -59,8 +51,8 @@ def without_seed(manifest: Any) -> None:
         ("work/finetune/vanilla/sst2/300/manifest.json", None, "damaged-json", "finetune"),
         ("work/search/weight_mixup/sst2/300/manifest.json", None, "damaged-json", "search"),
         (f"{PLACE}/predictions/seed-2/contrast.jsonl", None, "damaged-output", "evaluate"),
-        (f"{PLACE}/result.json", without_run, "outdated-evaluation", "evaluate"),
-        ("work/subsamples/sst2/300/manifest.json", without_seed, "rows-missing", "subsample"),
+        (f"{PLACE}/result.json", lambda v: v["runs"].pop(4), "outdated-evaluation", "evaluate"),
+        ("work/subsamples/sst2/300/manifest.json", lambda v: v["seeds"].pop("5"), "rows-missing", "subsample"),
         (f"{PLACE}/result.json", lambda v: v["runs"][2].update(key="f" * 64), "outdated-evaluation", "evaluate"),
     ],
 )

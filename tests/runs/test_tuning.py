@@ -33,10 +33,6 @@ def tuned(project: Path) -> Path:
     return project
 
 
-def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
-    return context.store.get(context.key(phase)).load_tensors("weights")
-
-
 def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
     return dict(read_json(root / "work" / stage / method / TASK / SIZE / "manifest.json"))
 
@@ -120,7 +116,8 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     # Share 0 is the head's phase itself, share 1 what was trained.
     for number, phase in ((0, "head"), (2, "train")):
         context = Context(jobs[2 * number], project=open_project(project))
-        mixed, whole = (stored_weights(context, one) for one in ("finetune", phase))
+        keys = (context.key(name) for name in ("finetune", phase))
+        mixed, whole = (context.store.get(key).load_tensors("weights") for key in keys)
         assert all(torch.equal(mixed[name], whole[name]) for name in mixed), phase
     best = max(trial["score"] for trial in run["tuned"]["trials"])
     assert run["tuned"]["chosen"] == next(one["trial"] for one in run["tuned"]["trials"] if one["score"] == best)

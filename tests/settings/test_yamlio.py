@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,14 @@ def load(text: str) -> Document:
     return load_yaml(FILE, FILE.parent, text)
 
 
-def dvc(text: str, pure: bool = True) -> Any:
-    """What DVC's parser reads; ``pure`` picks the Python or the C scanner of ruamel."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return YAML(typ="safe", pure=pure).load(text)
-
-
 def read_by_dvc(text: str) -> list[Any]:
-    """The readings of both scanners, without those that stop with an error."""
+    """The readings of DVC's parser with the Python and the C scanner, without those that stop with an error."""
     found = []
     for pure in (True, False):
-        try:
-            found.append(dvc(text, pure))
-        except (YAMLError, ValueError, OverflowError, IndexError):
-            # DVC would stop here: no stage runs with values that it does not see.
-            continue
+        # DVC would stop there: no stage runs with values that it does not see.
+        with warnings.catch_warnings(), suppress(YAMLError, ValueError, OverflowError, IndexError):
+            warnings.simplefilter("ignore")
+            found.append(YAML(typ="safe", pure=pure).load(text))
     return found
 
 

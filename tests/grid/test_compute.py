@@ -256,10 +256,6 @@ def test_the_plan_has_no_path_and_no_time(project: Path, tmp_path: Path) -> None
 # ------------------------------------------------------------------------------------------------------------- trials
 
 
-def tuned_runs(root: Path, method: str) -> list[dict[str, Any]]:
-    return list(read_json(root / "work" / "finetune" / method / TASK / SIZE / "manifest.json")["runs"])
-
-
 def test_what_changes_the_key_of_a_tuned_cell(tuned: Callable[..., Path]) -> None:
     root = tuned("vanilla")
     first = plan(root)
@@ -291,7 +287,7 @@ def test_where_seeds_choose_together_each_waits_for_the_trials_of_all(
         assert names == {f"vanilla {TASK} {SIZE} seed {s} trial {t}" for s in (0, 1) for t in (1, 2)}
     assert reproduce(root) == {}
     assert trained == [("finetune", 0), ("finetune", 0), ("finetune", 1), ("finetune", 1)]  # a chosen trial is the run
-    found = tuned_runs(root, "vanilla")
+    found = read_json(root / "work/finetune/vanilla" / TASK / SIZE / "manifest.json")["runs"]
     assert len({run["tuned"]["chosen"] for run in found}) == 1
     evaluated = read_json(root / "work/evaluate/vanilla" / TASK / SIZE / "result.json")["runs"]
     for record, scored in zip(found, evaluated, strict=True):

@@ -31,8 +31,6 @@ def test_a_control_is_written_trained_and_compared_with_its_arm(tmp_path: Path) 
     (pair,) = verdicts[(verdicts["role"] == "control") & (verdicts["set"] == "dev")].to_dict("records")
     assert (pair["method"], pair["other"]) == ("hype_n", "hype_n_no_noise")
     assert pair["difference"] == pytest.approx(means["hype_n"] - means["hype_n_no_noise"])
-    shown = results[(results["method"] == "hype_n") & (results["set"] == "dev")].to_dict("records")
-    assert [row["vs_control"] for row in shown] == [pair["verdict"]]
     # The control is the method without noise: plain fine-tuning without dropout, in every bit.
     change(root, methods=[*methods, "vanilla_no_dropout"])
     run_cells(root, ("vanilla_no_dropout", "reviews"))

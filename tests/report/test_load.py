@@ -103,16 +103,6 @@ def changed(built: Any, tmp_path: Path) -> Any:
     return change
 
 
-def note(value: Any, texts: list[str]) -> None:
-    for run, text in zip(value["runs"], texts):
-        run["degraded"] = [text]
-
-
-def warn(value: Any, texts: list[str]) -> None:
-    for run, text in zip(value["runs"], texts):
-        run["sets"]["dev"]["warning"] = text
-
-
 @pytest.mark.parametrize(
     ("path", "edit", "warning"),
     [
@@ -130,7 +120,7 @@ def warn(value: Any, texts: list[str]) -> None:
         ),
         (
             "evaluate/r_drop/sst2/300/result.json",
-            lambda v: note(v, [f"head: {i} of 9 classes have a single row" for i in range(3)]),
+            lambda v: [v["runs"][i].update(degraded=[f"head: {i} of 9 classes have a single row"]) for i in range(3)],
             "r_drop on sst2-300 ran degraded: head: 0 of 9 classes",
         ),
         (
@@ -141,7 +131,7 @@ def warn(value: Any, texts: list[str]) -> None:
         (
             # Seeds with the same warning but for its numbers give one.
             "evaluate/r_drop/sst2/300/result.json",
-            lambda v: warn(v, [f"Pearson -0.{i}1 is negative" for i in range(3)]),
+            lambda v: [v["runs"][i]["sets"]["dev"].update(warning=f"Pearson -0.{i}1 is negative") for i in range(3)],
             "r_drop on sst2-300, set dev, seeds 0, 1 and 2: Pearson -0.01 is negative",
         ),
     ],

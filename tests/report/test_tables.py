@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from regft_core.errors import DataError
 from regft_core.report.leaderboard import leaderboard
-from regft_core.report.results import thinned
+from regft_core.report.results import Results, thinned
 from regft_core.report.scores import ordered
 from regft_core.runs.work import CurvePoint
 from regft_core.schema.tasks import RESERVED_SETS
@@ -86,6 +86,9 @@ def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
     numbers = built.report.results["one-300"]["good"]
     assert (numbers["verdict_control"], numbers["verdict_replacement"]) == (gain.verdict.word, "better")
     assert (numbers["versus_control"].keys(), numbers["versus_replacement"].keys()) == ({"vanilla"}, {"good_random"})
+    frame = Results.of(built.report)
+    shown = frame[(frame["method"] == "good") & (frame["set"] == "dev") & frame["primary"]].to_dict("records")
+    assert [(row["vs_control"], row["vs_replacement"]) for row in shown] == [(gain.verdict.word, "better")]
     heads = [column.head for column in leaderboard(found, "vanilla").columns]
     assert "vs replaced" in heads
     assert "gain" not in heads, "the reference has a column of its own"

@@ -12,13 +12,16 @@ import pytest
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
+from regft_core.evaluate.analyses import enabled
 from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.compute import compute_only
 from regft_core.runs import evaluate as evaluating
 from regft_core.runs import training_run
+from regft_core.runs.analyses import evaluation_inputs
+from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
 from tests.errors import raises_code
-from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, refresh, reported, runs
+from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, refresh, reported, runs
 
 TOY = '''\
 """How long the texts are that a run gets right."""
@@ -253,6 +256,20 @@ def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> Non
     both = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
     assert len({one["other_run"] for one in both}) == 2
     assert len({one["run"] for one in both}) == 1
+
+
+def test_other_rows_are_in_the_key_of_an_evaluation(project: Path) -> None:
+    change(project, methods=["vanilla"], evaluations={"layer_probes": ALL["layer_probes"]})
+
+    def inputs() -> dict[str, Any]:
+        refresh(project)
+        return evaluation_inputs(
+            Context(job(project, "vanilla")), *enabled(open_project(project).params)["layer_probes"]
+        )
+
+    before = inputs()
+    edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
+    assert {key for key, value in inputs().items() if value != before[key]} == {"other_rows"}
 
 
 def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Path) -> None:

@@ -262,19 +262,14 @@ def streamed(model: Any, content: bytes, form: str = "jsonl", **options: Any) ->
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def content_of(form: str, folder: Path) -> bytes:
-    if form == "text":
-        return "\n".join(LINES).encode()
-    return b"\xef\xbb\xbf" + write_csv(folder / "rows.csv", [("id", "review"), *enumerate(LINES)]).read_bytes()
-
-
 @pytest.mark.parametrize("form", ["csv", "text"])
 def test_lines_of_every_format_are_answered_as_in_a_file(model: ServedModel, tmp_path: Path, form: str) -> None:
     """The sixth digit may differ: which rows share a batch depends on time."""
     data = write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate(LINES)])
     predict_file(model, data, tmp_path / "out.jsonl")
     expected = read_jsonl(tmp_path / "out.jsonl")
-    found = streamed(model, content_of(form, tmp_path), form)
+    content = "\n".join(LINES).encode() if form == "text" else b"\xef\xbb\xbf" + data.read_bytes()
+    found = streamed(model, content, form)
     assert len(found) == len(expected) == 34
     for one, other in zip(found, expected, strict=True):
         assert (one["row"], one["prediction"]) == (other["row"], other["prediction"])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from regft_core.errors import ConfigError, RegftError
+from regft_core.errors import ConfigError, Problem, RegftError
 
 
 def codes_of(error: RegftError) -> list[str]:
     """The code of an error; for a configuration, those of its problems."""
     return [problem.code for problem in error.problems] if isinstance(error, ConfigError) else [error.code]
+
+
+def problems_of(call: Callable[..., object], *arguments: Any) -> list[Problem]:
+    """The problems of the configuration that a call is refused for."""
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments)
+    return caught.value.problems
 
 
 @contextmanager

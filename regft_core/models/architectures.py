@@ -22,7 +22,7 @@ from regft_core.names import suggestion
 class LayerStack:
     """One stack of layers: the list that holds them and the place after attention in each.
 
-    ``name`` is ``decoder`` in an encoder-decoder alone, for its input is moved right by a start token; a decoder that is
+    ``name`` is ``decoder`` in an encoder-decoder alone: its input is moved right by a start token. A decoder that is
     the whole model reads the tokens as they are. ``after_attention`` names the module whose first output enters the
     feed-forward block and its residual connection. With ``pre_norm`` no module has such an output: the name is then
     that of the norm whose input is the residual stream after attention.

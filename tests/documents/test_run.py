@@ -1,10 +1,12 @@
-"""Every command and every Python block of the documents runs, in miniature, beginning in an empty folder.
+"""Every command and Python block of the documents runs, in miniature, beginning in an empty folder; so do notebooks.
 
 ``miniature.yaml`` has all that differs from the pages: a tiny encoder, few rows, what cannot run and why.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ import pytest
 import yaml
 
 from tests.documents.pages import HELPS, PAGES, ROOT, Line, blocks, typed
-from tests.small_project import review, write_csv
+from tests.promises.test_21_fit import PRESET
+from tests.small_project import REPOSITORY, python, review, write_csv
 from tests.tiny import tiny_model_dir
 
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("miniature.yaml").read_text(encoding="utf-8"))
@@ -94,17 +98,10 @@ def walk(folder: Path, wanted: Iterable[Line], before: str = "") -> None:
         )
         try:
             code = shell.wait(timeout=1200)
-        finally:
-            with_server(shell.pid)
+        finally:  # end what a page has started and not ended: a server
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
     assert code == 0, log.read_text()[-4000:]
-
-
-def with_server(group: int) -> None:
-    """End what a page has started and not ended: a server."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 @pytest.fixture(scope="session")
@@ -148,3 +145,36 @@ def test_every_difference_from_the_pages_is_used() -> None:
         text = text.replace(said, runs)
     assert {page for page in RUN if blocks(page, "python")} == {*TABLE["python"]}
     assert {*TABLE["before"]} <= {*RUN}
+
+
+# ---------------------------------------------------------------------------------------------------------- notebooks
+
+
+EXAMPLES = REPOSITORY / "examples"
+#: Notebook -> a line that it prints.
+NOTEBOOKS = {"from_rows_to_a_model": r"^(0\.\d+|1\.0)$", "compare_methods": r"\bgradient_noise\b.*\bvanilla\b"}
+
+
+def script(cell: str) -> str:
+    """The code of a cell; its last value is printed, which a notebook shows."""
+    tree = ast.parse(cell)
+    if isinstance(last := tree.body[-1], ast.Expr):
+        last.value = ast.Call(ast.Name("print", ast.Load()), [last.value], [])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs(tmp_path: Path, name: str) -> None:
+    cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join(script("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code")
+    for variable, value in {"MODEL": repr(str(tmp_path / "tiny")), "MINUTES": "1.3"}.items():
+        code = re.sub(rf"(?m)^{variable} = .*", f"{variable} = {value}", code)
+    shutil.copytree(tiny_model_dir(tmp_path / "scratch", "bert"), tmp_path / "tiny")
+    shutil.copy(EXAMPLES / "reviews.csv", tmp_path)
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "own_data.yaml").write_text(PRESET)
+    (tmp_path / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
+    done = python(tmp_path, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert re.search(NOTEBOOKS[name], done.stdout, re.MULTILINE), done.stdout

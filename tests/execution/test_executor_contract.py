@@ -21,8 +21,8 @@ from tests.execution import contract_jobs
 from tests.execution.contract_jobs import STEPS, Job, Trained
 from tests.execution.test_executors import THREADS, alive, eventually
 from tests.skips import needs
+from tests.small_project import REPOSITORY
 
-ROOT = Path(__file__).resolve().parents[2]
 #: An executor that needs a package or settings: (package, settings). Others are tried as they are.
 NEEDS: dict[str, tuple[str, dict[str, Any]]] = {
     "ray": ("ray", {"device": "cpu", "cpus": 1.0, "gpus": 0.0, "retries": 3}),
@@ -37,7 +37,7 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     if name in NEEDS:
         needs(NEEDS[name][0], name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # what torch has in a new process, unless it is told otherwise
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "180")  # on a machine that is busy otherwise
     return name
@@ -57,7 +57,7 @@ def driver(jobs: list[Job], executor: str, **options: Any) -> subprocess.Popen[s
     arguments = [json.dumps(options | {"settings": settings(executor)}), json.dumps([astuple(job) for job in jobs])]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.execution.contract_jobs", executor, *arguments],
-        cwd=ROOT,
+        cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -18,15 +18,13 @@ from regft_core.schema.params import ExecutionConfig
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
 from tests.promises.kit import change
-from tests.small_project import build
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.small_project import REPOSITORY, build
 
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh interpreters find the jobs."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 
 
 def alive(pid: int) -> bool:

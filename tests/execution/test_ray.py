@@ -17,10 +17,10 @@ from regft_core.runs.store import RunStore
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
 from tests.skips import needs
+from tests.small_project import REPOSITORY
 
 ray = needs("ray", "ray")
 
-ROOT = Path(__file__).resolve().parents[2]
 # On a machine that is busy otherwise Ray takes its own processes for dead.
 os.environ.setdefault("RAY_health_check_timeout_ms", "60000")
 os.environ.setdefault("RAY_health_check_failure_threshold", "60")
@@ -31,7 +31,7 @@ ONE_CPU = {"device": "cpu", "cpus": 1.0, "gpus": 0.0, "retries": 3}
 @pytest.fixture(scope="module")
 def local() -> Iterator[Any]:
     """A cluster of one node with three places; the executor uses the connection that is there."""
-    path = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    path = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     ray.init(
         address="local",
         num_cpus=3,
@@ -137,11 +137,11 @@ run_all(jobs, cluster_jobs.commit, executor="ray", settings=settings)
 
 @pytest.mark.slow
 def test_a_lost_node_and_a_driver_that_is_killed_and_restarted(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     store = tmp_path / "store"
     store.mkdir()
     command = [sys.executable, "-c", CLUSTER, str(store), DRIVER]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = RunStore(store)
     assert sorted(run.result["number"] for key in list(runs.keys()) if (run := runs.get(key))) == list(range(40))

@@ -9,17 +9,17 @@ import pytest
 from regft_core.grid.executors import JobsFailed, run_all
 from tests.execution import cluster_jobs
 from tests.skips import needs
+from tests.small_project import REPOSITORY
 
 submitit = needs("submitit", "slurm")
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {"cluster": "local", "device": "cpu", "minutes": 5, "memory_gb": 1}
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 
 
 def test_a_job_that_dies_names_its_log(tmp_path: Path) -> None:

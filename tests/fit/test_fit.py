@@ -25,7 +25,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import Cell
 from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
-from tests.errors import raises_code
+from tests.errors import problems_of, raises_code
 from tests.promises.kit import fit_folder
 from tests.small_project import build, review, stage, write_csv
 
@@ -292,9 +292,8 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     (root / "of-another" / "fit.json").write_text('{"from": {"file": "/elsewhere/reviews.csv"}, "wrote": {}}')
     before = files(root)
     monkeypatch.chdir(root)
-    with pytest.raises(ConfigError) as error:
-        main(Path(), arguments(**({"out": "other/place"} | given)))
-    assert [problem.code for problem in error.value.problems] == codes
+    problems = problems_of(main, Path(), arguments(**({"out": "other/place"} | given)))
+    assert [problem.code for problem in problems] == codes
     assert files(root) == before
 
 

@@ -1,4 +1,4 @@
-"""`regft init`: a project of few files that works at once, and nothing lost of what was there."""
+"""`regft init`: a project of few files that works at once; what a label column is taken for, and what is left out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from regft_core import shipped
+from regft_core.data.examples import Example
+from regft_core.data.lengths import Lengths
+from regft_core.data.prompts import Reading
 from regft_core.fit.new_project import make_project
-from regft_core.fit.own_rows import Asked
+from regft_core.fit.own_rows import BY_CHARACTERS, Asked, OwnRows, other_script, read_own, unread
 from regft_core.runs.opened_project import open_project
 from tests.promises.kit import regft
 from tests.small_project import REPOSITORY, review, write_csv
@@ -50,17 +52,6 @@ def test_an_example_is_few_files_that_are_right(tmp_path: Path) -> None:
     assert "pipelines/methods" in (folder / "README.md").read_text()
 
 
-def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
-    folder = tmp_path / "new"
-    make_project(folder, Asked(rows, "review", "verdict"))
-    task = yaml.safe_load((folder / "pipelines/tasks/own-reviews.yaml").read_text())
-    assert task["labels"] == ["bad", "good"]
-    assert (folder / "data" / task["splits"]["train"]).read_bytes() == rows.read_bytes()
-    project = open_project(folder)
-    assert list(project.params.grid.seeds) == list(range(10))
-    assert list(project.params.grid.sizes) == ["full"]
-
-
 def test_one_that_was_killed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -88,6 +79,8 @@ def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, r
     done = regft(tmp_path, "init", "new", "--task", str(rows), *columns)
     assert done.returncode == 0, done.stderr
     assert "cd new && regft run" in done.stdout
+    grid = open_project(tmp_path / "new").params.grid
+    assert (list(grid.tasks), list(grid.seeds), list(grid.sizes)) == (["own-reviews"], [*range(10)], ["full"])
     results = [".regft/runs", "work/plan", "reports/report.html", "mlflow.db"]
     command = ["git", "check-ignore", *results]
     ignored = subprocess.run(command, cwd=tmp_path / "new", check=True, capture_output=True, text=True).stdout
@@ -97,3 +90,103 @@ def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, r
 def test_what_is_shipped_is_what_the_repository_has() -> None:
     for name, path in shipped.PROJECT.items():
         assert path.read_text() == (REPOSITORY / name).read_text()
+
+
+# --------------------------------------------------------------------------------------------------------------- rows
+
+
+def read(path: Path, labels: list[str], kind: str | None = None) -> OwnRows:
+    file = write_csv(path / "rows.csv", [("text", "label"), *((f"text {n}", label) for n, label in enumerate(labels))])
+    rows, problems = read_own(Asked(file, "text", "label", kind=kind))
+    assert problems == []
+    assert rows is not None
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "names"),
+    [
+        (["good", "bad"] * 5, "classification", ("bad", "good")),
+        (["1", "2", "3", "4", "10"] * 4, "classification", ("1", "2", "3", "4", "10")),  # by their value
+        (["0.5", "1.5"] * 5, "classification", ("0.5", "1.5")),
+        (["1.5", "2", "2.5"] * 5, "regression", None),
+        ([str(n) for n in range(20)], "regression", None),
+        (["fast;cheap", "fast", "cheap", ""] * 4, "multi_label", ("cheap", "fast")),
+        (["a|b", "a", "b"] * 4, "multi_label", ("a", "b")),
+        (["yes, but late", "yes", "no"] * 4, "classification", ("no", "yes", "yes, but late")),
+    ],
+)
+def test_the_kind_is_told_from_the_labels(
+    tmp_path: Path, labels: list[str], kind: str, names: tuple[str, ...] | None
+) -> None:
+    rows = read(tmp_path, labels)
+    assert (rows.kind, rows.labels) == (kind, names)
+    assert "--kind" in rows.why  # and what changes it
+
+
+def test_the_kind_may_be_said(tmp_path: Path) -> None:
+    assert read(tmp_path, ["1", "2", "3"] * 5, "regression").labels is None
+    assert read(tmp_path, [str(n % 12) for n in range(48)], "classification").labels is not None
+
+
+def test_a_rare_class_makes_macro_f1_the_metric(tmp_path: Path) -> None:
+    even = read(tmp_path, ["good"] * 16 + ["bad"] * 4)
+    assert (even.metrics[0], even.rarest) == ("accuracy", "")
+    skewed = read(tmp_path, ["good"] * 17 + ["bad"] * 4)
+    assert (skewed.metrics[0], skewed.rarest) == ("f1_macro", "bad")
+
+
+def test_a_long_tail_stays_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> None:
+    tail = read(tmp_path, ["a"] * 9 + ["b"] * 8 + ["c", "c", "d"])
+    assert (tail.labels, tail.counts) == (("a", "b", "c", "d"), {"a": 9, "b": 8, "c": 2, "d": 1})
+    assert tail.rare_line
+    assert tail.in_every_fold == [8]
+    assert read(tmp_path, ["a"] * 20 + ["b", "c", "d"]).in_every_fold == [3]
+    assert not read(tmp_path, ["a"] * 9 + ["b"] * 8).rare_line
+    assert "drop_labels" not in tail.task(Asked(tmp_path / "rows.csv", "text", "label"), "rows.csv", {"folds": 3})
+    few = read(tmp_path, ["a"] * 9 + ["b"] * 8 + ["c", "c"])
+    assert (few.labels, len(few.examples)) == (("a", "b"), 17)
+    assert few.task(Asked(tmp_path / "rows.csv", "text", "label"), "rows.csv", {"folds": 3})["drop_labels"] == ["c"]
+    ordered = read(tmp_path, ["1"] * 9 + ["2"] * 8 + ["3"] * 7 + ["4", "4", "5"], "ordinal")
+    assert ordered.labels == ("1", "2", "3")
+    several = read(tmp_path, ["a;b", "a", "b"] * 4 + ["a;c"], "multi_label")
+    assert (several.labels, several.left_out) == (("a", "b", "c"), {})
+
+
+def test_rows_without_label_or_text_are_counted(tmp_path: Path) -> None:
+    lines = [
+        ("text", "label"),
+        *((f"text {n}", ["a", "b"][n % 2]) for n in range(10)),
+        ("x", ""),
+        ("", "a"),
+        (" ", "b"),
+    ]
+    rows, problems = read_own(Asked(write_csv(tmp_path / "rows.csv", lines), "text", "label"))
+    assert problems == []
+    assert rows is not None
+    assert (len(rows.examples), rows.without_label, rows.without_text) == (10, 1, 2)
+
+
+# ---------------------------------------------------------------------------------------------------------- languages
+
+
+@pytest.mark.parametrize(
+    ("text", "encoder", "unknown", "warned"),
+    [
+        ("a good film", "minilm", 0, False),
+        ("un café très bon", "minilm", 0, False),
+        ("质量很好", "minilm", 0, True),  # each character is in the vocabulary, and the encoder read English only
+        ("очень хороший фильм", "minilm", 0, True),
+        ("质量很好", "multilingual", 0, False),
+        ("质量很好", "multilingual", 4, True),
+    ],
+)
+def test_a_language_that_is_not_read_is_said(text: str, encoder: str, unknown: int, warned: bool) -> None:
+    warning = unread([Example("0", text, None, 0)], encoder, Lengths([], [], 0, Reading(), unknown, 100))
+    assert (warning is not None) == warned
+    assert warning is None or (encoder in warning and BY_CHARACTERS in warning and "--model" in warning)
+
+
+def test_the_share_of_another_script() -> None:
+    assert other_script([Example("0", "ab, 12", "дж", 0)]) == 0.5
+    assert other_script([Example("0", "12 !", None, 0)]) == 0.0

@@ -8,8 +8,9 @@ import pytest
 
 from regft_core.errors import ConfigError
 from regft_core.fit.setup import OwnPreset, Setup, choose, read_preset
+from tests.errors import problems_of
+from tests.small_project import REPOSITORY
 
-ROOT = Path(__file__).resolve().parents[2]
 PRESET = OwnPreset.model_validate(
     {
         "always": ["probe"],
@@ -17,10 +18,7 @@ PRESET = OwnPreset.model_validate(
         "training": {},
         "tuning": {
             "folds": 2,
-            "methods": {
-                "share": [[{"a": 0}, {"a": 1}], [{"b": 1}]],
-                "plain": [[{"c": 1}], [{"c": 2}]],
-            },
+            "methods": {"share": [[{"a": 0}, {"a": 1}], [{"b": 1}]], "plain": [[{"c": 1}], [{"c": 2}]]},
         },
     }
 )
@@ -91,22 +89,20 @@ def test_rare_labels_bound_folds() -> None:
 
 
 def test_a_name_that_is_not_compared_is_refused(tmp_path: Path) -> None:
-    shipped = (ROOT / "pipelines" / "own_data.yaml").read_text()
+    shipped = (REPOSITORY / "pipelines" / "own_data.yaml").read_text()
     wrong = shipped.replace("prefer: [lp_ft_combination,", "prefer: [lp_ft_combinaton,").replace("uda: *", "udo: *")
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "own_data.yaml").write_text(wrong)
-    with pytest.raises(ConfigError) as error:
-        read_preset(tmp_path)
-    prefer, tuned = error.value.problems
+    prefer, tuned = problems_of(read_preset, tmp_path)
     assert (prefer.key, prefer.line, tuned.key) == ("prefer[0]", 4, "tuning.methods.udo")
     assert "did you mean 'lp_ft_combination'?" in prefer.message
     assert "did you mean 'uda'?" in tuned.message
 
 
 def test_the_shipped_preset_is_valid() -> None:
-    preset = read_preset(ROOT)
+    preset = read_preset(REPOSITORY)
     for name in (*preset.always, *preset.methods):
-        assert (ROOT / "pipelines" / "methods" / f"{name}.yaml").is_file()
+        assert (REPOSITORY / "pipelines" / "methods" / f"{name}.yaml").is_file()
     # Few minutes take one share of one training; one of the shares of more is the start: the probe itself is an answer.
     shares = "phases.share.regularisers.wise_ft.alpha"
     first, second = ([trial[shares] for trial in trials] for trials in preset.tuning.methods["lp_ft_combination"][:2])

@@ -1,4 +1,4 @@
-"""The engine: the runs that the plan asks for, once, in order; what is there is left alone."""
+"""The engine: the runs that the plan asks for, once, in order; what is there is left alone; trials of tuned methods."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, DataError, InputChanged
 from regft_core.grid import jobs
 from regft_core.grid.compute import compute, compute_only
@@ -23,10 +26,10 @@ from regft_core.runs.evaluate import evaluate
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES, look_up, run
 from regft_core.runs.store import RunStore
-from regft_core.runs.train import finetune, search
+from regft_core.runs.train import CHOSEN_ON_DEV, finetune, search
 from tests.errors import raises_code
 from tests.grid.conftest import plan, quiet, reproduce, tree
-from tests.runs.conftest import TASK, change, edit, edit_method, job, runs, stored, train, write_method
+from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, runs, stored, train, write_method
 
 CELL = f"{TASK}/24"
 
@@ -248,3 +251,77 @@ def test_the_plan_has_no_path_and_no_time(project: Path, tmp_path: Path) -> None
     assert plan(copy) == here
     for stage in STAGES:
         assert str(tmp_path) not in (copy / "work/plan" / f"{stage}.json").read_text()
+
+
+# ------------------------------------------------------------------------------------------------------------- trials
+
+
+def test_what_changes_the_key_of_a_tuned_cell(tuned: Callable[..., Path]) -> None:
+    root = tuned("vanilla")
+    first = plan(root)
+    change(root, execution={"workers": 2})
+    assert plan(root) == first
+    for changes in (
+        {"tuning": {"values": {"training.learning_rate": [1e-6, 2e-3]}}},
+        {"tuning": {"split": 0.5}},
+        {"tuning": {"selection": "dev_as_published"}},
+        {"training": {"epochs": 3}},
+    ):
+        before = (root / "params.yaml").read_text()
+        change(root, **changes)
+        found = plan(root)
+        assert all(found[stage] != first[stage] for stage in first), changes
+        (root / "params.yaml").write_text(before)
+    assert plan(root) == first
+
+
+def test_where_seeds_choose_together_each_waits_for_the_trials_of_all(
+    tuned: Callable[..., Path], trained: list[tuple[str, int]]
+) -> None:
+    root = tuned("vanilla", selection="dev_as_published")
+    plan(root)
+    planner = Planner(open_project(root))
+    for seed in (0, 1):
+        waits = planner.add(job(root, "vanilla", seed), "search")
+        names = {planner.jobs[index].job.name for index in waits}
+        assert names == {f"vanilla {TASK} {SIZE} seed {s} trial {t}" for s in (0, 1) for t in (1, 2)}
+    assert reproduce(root) == {}
+    assert trained == [("finetune", 0), ("finetune", 0), ("finetune", 1), ("finetune", 1)]  # a chosen trial is the run
+    found = read_json(root / "work/finetune/vanilla" / TASK / SIZE / "manifest.json")["runs"]
+    assert len({run["tuned"]["chosen"] for run in found}) == 1
+    evaluated = read_json(root / "work/evaluate/vanilla" / TASK / SIZE / "result.json")["runs"]
+    for record, scored in zip(found, evaluated, strict=True):
+        chosen = record["tuned"]["trials"][record["tuned"]["chosen"]]
+        assert (record["key"], CHOSEN_ON_DEV in record["degraded"]) == (chosen["key"], True)
+        assert scored["sets"]["dev"]["metrics"]["accuracy"] == pytest.approx(chosen["score"])
+
+
+def test_trials_share_a_phase_that_their_values_do_not_touch(
+    tuned: Callable[..., Path], trained: list[tuple[str, int]]
+) -> None:
+    own = {"weight_mixup": {"phases.finetune.training.learning_rate": [1e-6, 3e-3]}}
+    root = tuned("weight_mixup", values={}, methods=own)
+    assert reproduce(root) == {}
+    # Two members each of the search that the trials share and of that on all rows; two trials and the run.
+    assert Counter(trained) == {(phase, seed): n for phase, n in (("search", 4), ("finetune", 3)) for seed in (0, 1)}
+
+
+def test_a_trial_that_raises_stops_its_own_cell_only(
+    tuned: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]]
+) -> None:
+    root = tuned("vanilla", "hype_n")
+    original = jobs.try_values
+
+    def failing(job: Any, *project: Any, **options: Any) -> Any:
+        if (job.method, job.seed, job.trial) == ("vanilla", 1, 0):
+            raise OSError("the disk is gone")
+        return original(job, *project, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "try_values", failing)
+        failures = reproduce(root)
+    assert list(failures) == [f"vanilla/{TASK}/{SIZE}"]
+    assert (root / "work/evaluate/hype_n" / TASK / SIZE).is_dir()
+    trained.clear()
+    assert reproduce(root) == {}
+    assert trained == [("finetune", 1), ("finetune", 0), ("finetune", 1)]  # the trial, then the runs

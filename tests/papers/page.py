@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from regft_core.grid.time import assumed, spend
 from regft_core.names import plural
-from regft_core.schema.training import EncoderConfig
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.params_errors import moves
-from regft_core.settings.project import Cell, Project
+from regft_core.settings.project import Project
 from regft_core.settings.published import read_published
-from tests.papers.declared import Declared
-from tests.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
+from tests.papers.protocols import PROTOCOLS, Declared, Item, Paper, read_protocols
 from tests.papers.resolved import origins
 from tests.small_project import REPOSITORY, preset
 
@@ -57,15 +54,12 @@ def _entry(root: Path, paper: Paper, item: Item) -> str:
     differs = [config.blocked] if config.blocked else []
     differs += [f"`{path}`" for path in paths] if len(paths) <= NAMED else [f"{len(paths)} settings, see the protocol"]
     differs += config.differs
-    loose = [name for name, project in projects.items() if any(map(_loose, project.encoders()))]
+    pinned = {name: [one.revision for one in project.encoders() if one.revision] for name, project in projects.items()}
+    loose = [name for name, revisions in pinned.items() if any(map(moves, revisions))]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     if differs:
         parts.append(f"{'Why' if config.blocked else 'Differs'}: {'; '.join(differs)}.")
     return " ".join(parts)
-
-
-def _loose(encoder: EncoderConfig) -> bool:
-    return encoder.revision is not None and moves(encoder.revision)
 
 
 def _compared(project: Project) -> str:
@@ -84,14 +78,10 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
     total, unknown = 0.0, 0
     for project in projects.values():
         bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
-        time = spend(bare, plan_rows(bare), partial(_gpu_seconds, bare))
+        time = spend(bare, plan_rows(bare), lambda cell: assumed(bare, cell.task, on_cpu=False))  # noqa: B023
         total, unknown = total + sum(time.cells.values()) / 3600, unknown + time.unknown
     hours = f"{total:.2g}" if total < 10 else f"{total:,.0f}"
     return hours + (f", and {unknown} runs of unknown length" if unknown else "")
-
-
-def _gpu_seconds(project: Project, cell: Cell) -> float | None:
-    return assumed(project, cell.task, on_cpu=False)
 
 
 def page(root: Path) -> str:

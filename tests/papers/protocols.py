@@ -1,30 +1,63 @@
 """Statements of the papers on every table and figure: ``published/protocols``, one file per paper and one per item.
 
 ``<paper>.yaml`` holds what the paper says of all its items, ``<paper>_<item>.yaml`` what it says of one. ``values`` are
-settings of the resolved preset, each with where the paper states it, or why it is ours; the tests compare them
-with what the presets run.
+settings of the resolved preset, each with its value on each task and where the paper states it, or why it is ours; the
+tests compare them with what the presets run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from regft_core.errors import ConfigError, Problem
+from regft_core.errors import ConfigError
 from regft_core.schema import Inconsistency, Name, NameList, StrictModel
-from regft_core.settings.document import Document
 from regft_core.settings.validate import validate
 from regft_core.settings.yaml_paths import PUBLISHED, names, read
 
 PROTOCOLS = f"{PUBLISHED}/protocols"
 Text = Annotated[str, Field(min_length=1)]
-#: Setting, or pattern with ``*``, -> its value and origin.
-Values = dict[str, dict[str, Any]]
+#: Where a value is from: of these keys a value has exactly one. lost: the paper states it, the text at hand lost it.
+ORIGINS = ("stated", "lost", "not_stated", "differs")
+
+
+class Value(StrictModel):
+    """One setting: what runs (``on``: task -> value), and where the paper says so, or why it is ours."""
+
+    value: Any = None
+    on: dict[str, Any] = {}  # noqa: RUF012
+    stated: str = ""
+    lost: str = ""
+    not_stated: str = ""
+    differs: str = ""
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        if not self.on and "value" not in self.model_fields_set:
+            yield (), "a setting has 'value', 'on' (task -> value), or both"
+        if sum(bool(getattr(self, name)) for name in ORIGINS) != 1:
+            yield (), f"a setting has exactly one of {', '.join(ORIGINS)}"
+
+    def names(self, task: str) -> bool:
+        """Whether something is said of ``task``."""
+        return task in self.on or "value" in self.model_fields_set
+
+    def of(self, task: str) -> Any:
+        """The value on ``task``."""
+        return self.on.get(task, self.value)
+
+    @property
+    def origin(self) -> str:
+        return next(name for name in ORIGINS if getattr(self, name))
+
+
+#: Setting, or pattern with ``*``, -> what is said of it.
+Values = dict[str, Value]
 
 
 class PaperConfig(StrictModel):
@@ -32,7 +65,7 @@ class PaperConfig(StrictModel):
 
     title: Text
     method: Name = Field(description="its regulariser: every option of it is declared wherever it runs")
-    values: Values = Field({}, description="setting, or pattern with *, -> what is said of it")
+    values: Values = {}  # noqa: RUF012
 
 
 class ItemConfig(StrictModel):
@@ -58,11 +91,10 @@ class ItemConfig(StrictModel):
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure with its file."""
+    """One table or figure."""
 
     name: str
     config: ItemConfig
-    document: Document
 
     @property
     def order(self) -> tuple[bool, list[int]]:
@@ -77,29 +109,60 @@ class Paper:
 
     name: str
     config: PaperConfig
-    document: Document
     items: tuple[Item, ...]
 
 
 def read_protocols(root: Path) -> tuple[Paper, ...]:
     """Read all papers, sorted by name. Raises ConfigError with every problem of every file."""
-    problems: list[Problem] = []
-    papers: dict[str, tuple[PaperConfig, Document]] = {}
-    items: list[Item] = []
+    papers: dict[str, PaperConfig] = {}
+    items, problems = [], []
     for name in names(root, PROTOCOLS):
         document = read(root, PROTOCOLS, name)
         assert document is not None
-        if "title" in document.data:
-            paper, wrong = validate(PaperConfig, document)
-            papers |= {name: (paper, document)} if paper else {}
-        else:
-            item, wrong = validate(ItemConfig, document)
-            items += [Item(name, item, document)] if item else []
+        model: Any = PaperConfig if "title" in document.data else ItemConfig
+        config, wrong = validate(model, document)
         problems += wrong
+        if isinstance(config, PaperConfig):
+            papers[name] = config
+        elif isinstance(config, ItemConfig):
+            items.append(Item(name, config))
     if problems:
         raise ConfigError(problems)
     items.sort(key=lambda item: item.order)
     return tuple(
-        Paper(name, *papers[name], tuple(item for item in items if item.name.startswith(f"{name}_")))
-        for name in sorted(papers)
+        Paper(name, config, tuple(item for item in items if item.name.startswith(f"{name}_")))
+        for name, config in papers.items()
     )
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The values of one item of a paper; the strongest are those of single presets, the weakest the paper's."""
+
+    paper: Paper
+    item: Item
+
+    def value(self, preset: str, path: str, task: str = "") -> Value | None:
+        """What is said of a setting. What is said of one task (``tasks.<task>.<path>``) comes first, a pattern last."""
+        item, named = self.item.config, [f"tasks.{task}.{path}", path] if task else [path]
+        for values in (item.per_preset.get(preset, {}), item.values, self.paper.config.values):
+            patterns = (key for name in named for key in values if "*" in key and fits(key, name))
+            for key in (*(name for name in named if name in values), *patterns):
+                if values[key].names(task):
+                    return values[key]
+        return None
+
+
+def fits(pattern: str, path: str) -> bool:
+    """Whether a pattern means a path; ``*`` stands for a part of one key."""
+    return _compiled(pattern).fullmatch(path) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", r"[^.]*"))
+
+
+def matches(key: str, path: str, tasks: Collection[str]) -> bool:
+    """Whether what is said under ``key`` is said of the setting ``path``."""
+    return any(fits(key, name) for name in (path, *(f"tasks.{task}.{path}" for task in tasks if task)))

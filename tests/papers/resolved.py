@@ -30,7 +30,7 @@ from regft_core.settings.derived import settings_of
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project, trials_of
-from tests.papers.declared import ORIGINS, Declared, matches
+from tests.papers.protocols import ORIGINS, Declared, matches
 from tests.small_project import preset
 
 #: Path -> task -> value; the task is empty for a setting of the whole preset.
@@ -210,7 +210,8 @@ def unknown_settings(declared: Declared) -> list[str]:
     """Settings and tasks of an item's file that none of its presets has."""
     known = {name: resolved(name) for name in declared.item.config.presets}
     problems = []
-    parts = [(declared.of_item, list(known)), *((values, [one]) for one, values in declared.of_presets.items())]
+    item = declared.item.config
+    parts = [(item.values, list(known)), *((values, [one]) for one, values in item.per_preset.items())]
     for values, presets in parts:
         paths = {path for name in presets for path in known[name]}
         tasks = {task for name in presets for own in known[name].values() for task in own}

@@ -8,9 +8,8 @@ import pytest
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.settings.yaml_paths import PRESETS, PUBLISHED, names
-from tests.papers.declared import Declared, matches
 from tests.papers.page import PAGE, page
-from tests.papers.protocols import read_protocols
+from tests.papers.protocols import Declared, Value, matches, read_protocols
 from tests.papers.resolved import check_preset, resolved, unknown_settings
 from tests.presets.miniature import OWN
 from tests.small_project import REPOSITORY, preset
@@ -47,11 +46,7 @@ def test_every_preset_has_a_protocol_and_every_item_what_makes_it() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        (
-            "training.batch_size",
-            {"value": 32, "stated": "x"},
-            "training.batch_size = 16 on cola, declared 32",
-        ),
+        ("training.batch_size", {"value": 32, "stated": "x"}, "training.batch_size = 16 on cola, declared 32"),
         ("grid.seeds", None, "grid.seeds = [0, 1, 2] on , undeclared"),
         ("training.max_step", {"value": 1, "stated": "x"}, "no preset has training.max_step"),
         ("training.epochs", {"value": 10, "on": {"snli": 3}, "stated": "x"}, "training.epochs: no task snli"),
@@ -63,7 +58,7 @@ def test_a_difference_is_told(key: str, value: dict[str, Any] | None, said: str)
 
     def changed(config: Any) -> Any:
         values = {name: own for name, own in config.values.items() if name != key}
-        return config.model_copy(update={"values": values | ({key: value} if value else {})})
+        return config.model_copy(update={"values": values | ({key: Value(**value)} if value else {})})
 
     paper = replace(paper, config=changed(paper.config) if value is None else paper.config)
     assert any(said in problem for problem in problems(Declared(paper, replace(item, config=changed(item.config)))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,9 +12,9 @@ from regft_core.schema.params import Part
 from regft_core.settings.published import ALL, PublishedConfig, PublishedRow, read_published
 from regft_core.settings.yaml_paths import METHODS, PUBLISHED, TASKS
 from regft_core.settings.yaml_paths import names as files_of
+from tests.small_project import REPOSITORY
 
-ROOT = Path(__file__).resolve().parents[2]
-TABLES = {name: read_published(ROOT, name) for name in files_of(ROOT, PUBLISHED)}
+TABLES = {name: read_published(REPOSITORY, name) for name in files_of(REPOSITORY, PUBLISHED)}
 #: Table and encoder -> rows, columns with numbers, means, deviations, means in copied rows, gains; counted in the
 #: texts of the papers. Empty cells make fewer means than rows times columns.
 COUNTED = {
@@ -142,7 +141,9 @@ def test_a_file_is_one_table_and_declares_nothing_that_it_does_not_use(name: str
 
 @pytest.mark.parametrize("name", TABLES)
 def test_derived_arms_are_derived_by_a_preset_of_the_table(name: str) -> None:
-    presets = [yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "pipelines/presets").glob(f"{name}*.yaml")]
+    presets = [
+        yaml.safe_load(path.read_text("utf-8")) for path in (REPOSITORY / "pipelines/presets").glob(f"{name}*.yaml")
+    ]
     listed = {arm for preset in presets for arm in (*preset["methods"], *preset.get("method_settings", {}))}
     assert set(TABLES[name].derived) <= listed
 
@@ -186,10 +187,10 @@ def mean(parts: Sequence[Part] | None, row: PublishedRow, config: PublishedConfi
 @pytest.mark.parametrize("name", TABLES)
 def test_tasks_methods_and_claims_are_there(name: str) -> None:
     config = TABLES[name]
-    arms = {*files_of(ROOT, METHODS), *config.derived}
+    arms = {*files_of(REPOSITORY, METHODS), *config.derived}
     assert {row.arm for row in config.rows if row.arm} <= arms
     assert {one for claim in config.claims for one in (claim.arm, *claim.over)} <= arms
-    assert {part for key in config.metrics for part in key.split("/")} <= set(files_of(ROOT, TASKS))
+    assert {part for key in config.metrics for part in key.split("/")} <= set(files_of(REPOSITORY, TASKS))
     rows = {(row.method, row.encoder, row.size, *sorted(row.setting.items())) for row in config.rows}
     assert len(rows) == len(config.rows)
     for column in config.columns.values():

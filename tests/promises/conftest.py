@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from tests import warm
+from tests.small_project import REPOSITORY
 from tests.tiny import tiny_model_dir
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 #: `own` comes from files; `chain` has two phases before fine-tuning, and two regularisers.
 PARAMS: dict[str, Any] = {
     "model": {"name": "models/tiny", "max_length": 32},

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from regft_core.api import Project
-from regft_core.errors import ConfigError, Problem
+from regft_core.errors import ConfigError
+from tests.errors import problems_of
 from tests.promises.kit import edit, regft
 from tests.small_project import build
 
@@ -110,13 +111,6 @@ def files(root: Path) -> None:
         (root / name).write_text(text)
 
 
-def problems(root: Path) -> list[Problem]:
-    """What is wrong with a project."""
-    with pytest.raises(ConfigError) as caught:
-        Project.open(root)
-    return caught.value.problems
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "code", "line"), MISTAKES, ids=[f"{m[3]}: {m[2][:40]}" for m in MISTAKES]
 )
@@ -125,7 +119,7 @@ def test_a_mistake_is_named_with_its_code_file_and_line(
 ) -> None:
     files(project)
     edit(project / file, old, new)
-    found = problems(project)
+    found = problems_of(Project.open, project)
     assert (code, file, line) in [(p.code, p.file, p.line) for p in found], "\n".join(map(str, found))
 
 
@@ -142,7 +136,7 @@ def test_a_mistake_is_named_with_its_code_file_and_line(
 def test_the_nearest_name_is_offered(project: Path, file: str, old: str, new: str, name: str) -> None:
     files(project)
     edit(project / file, old, new)
-    assert any(f"'{name}'" in problem.hint for problem in problems(project))
+    assert any(f"'{name}'" in problem.hint for problem in problems_of(Project.open, project))
 
 
 def test_all_mistakes_come_at_once_and_the_command_ends_with_2(project: Path) -> None:
@@ -150,7 +144,8 @@ def test_all_mistakes_come_at_once_and_the_command_ends_with_2(project: Path) ->
     edit(project / SETTINGS, "epochs: 1", "epochs: two")
     edit(project / SETTINGS, "max_length: 32", "max_lengths: 32")
     edit(project / SETTINGS, "executor: serial", "executor: cereal")
-    assert {(SETTINGS, line) for line in (1, 10, 13)} <= {(one.file, one.line) for one in problems(project)}
+    found = {(problem.file, problem.line) for problem in problems_of(Project.open, project)}
+    assert {(SETTINGS, line) for line in (1, 10, 13)} <= found
     files(project)  # what the other files must fit is valid now
     edit(project / SETTINGS, "seeds: [0, 1]", "seeds: [0, 0]")
     edit(project / SETTINGS, "reference: vanilla", "reference: vanila")
@@ -158,7 +153,7 @@ def test_all_mistakes_come_at_once_and_the_command_ends_with_2(project: Path) ->
     edit(project / REVIEWS, "text: review", "text: reviw")
     edit(project / MINE, "scale:", "scal:")
     expected = {(SETTINGS, 5), (SETTINGS, 14), (REVIEWS, 2), (REVIEWS, 3), (MINE, 3)}
-    assert expected <= {(problem.file, problem.line) for problem in problems(project)}
+    assert expected <= {(problem.file, problem.line) for problem in problems_of(Project.open, project)}
     done = regft(project, "check")
     assert done.returncode == ConfigError.exit_code == 2
     assert "Traceback" not in done.stderr

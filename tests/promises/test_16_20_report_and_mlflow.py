@@ -98,9 +98,7 @@ PAPER: dict[str, Any] = {
         {"method": "Plain", "arm": "vanilla", "encoder": "Tiny", "size": 16, "scores": {"reviews": 61.0}},
         {"method": "Noise", "arm": "hype_n", "encoder": "Tiny", "size": 16, "scores": {"reviews": 63.0}},
     ],
-    "claims": [
-        {"says": "noise gains", "where": "section 4", "arm": "hype_n", "over": "vanilla", "columns": "reviews"},
-    ],
+    "claims": [{"says": "noise gains", "where": "section 4", "arm": "hype_n", "over": "vanilla", "columns": "reviews"}],
 }
 
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from regft_core.report import Inputs, Report, write_report
-from regft_core.schema.params import ReportConfig
-from regft_core.settings.project import Cell
-from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
+from tests.report.synthetic import Arm, Task, inputs_of
 
 HOSTILE = "loss became NaN <script>alert('x')</script> & \"more\""
 
@@ -20,16 +18,12 @@ HOSTILE = "loss became NaN <script>alert('x')</script> & \"more\""
 class Built:
     """A project with its report written."""
 
-    root: Path
-    cells: list[Cell]
-    seeds: tuple[int, ...]
-    methods: dict[str, Any]
-    config: ReportConfig
+    inputs: Inputs
     report: Report
 
     @property
-    def inputs(self) -> Inputs:
-        return Inputs(self.root, self.cells, self.seeds, self.config, self.methods)
+    def root(self) -> Path:
+        return self.inputs.root
 
     def again(self, out: Path | None = Path("reports"), **changes: Any) -> Report:
         """Write the report once more, for instance of another grid."""
@@ -40,22 +34,10 @@ class Built:
 def make(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Build a tree and its report, whose files and page are written below ``out``, if anywhere."""
 
-    def _make(
-        arms: dict[str, Any],
-        tasks: dict[str, Any],
-        seeds: Any = range(6),
-        sizes: Any = (300,),
-        out: Any = None,
-        **options: Any,
-    ) -> Built:
-        root = tmp_path_factory.mktemp("project")
-        cells = build(root, arms, tasks, sizes, seeds)
-        methods = methods_of(arms)
-        config = ReportConfig(**{"bootstrap_samples": 500, **options})
-        report = write_report(
-            Inputs(root, cells, tuple(seeds), config, methods, training=dict.fromkeys(tasks, TRAINING)), out
-        )
-        return Built(root, cells, tuple(seeds), methods, config, report)
+    def _make(arms: Any, tasks: Any, seeds: Any = range(6), sizes: Any = (300,), out: Any = None, **more: Any) -> Built:
+        root, config = tmp_path_factory.mktemp("project"), {"bootstrap_samples": 500, **more}
+        inputs = inputs_of(root, arms, tasks, seeds, sizes, **config)
+        return Built(inputs, write_report(inputs, out))
 
     return _make
 
@@ -72,8 +54,5 @@ def built(make: Any) -> Built:
         "weight_mixup_soup": Arm(0.7, control_for="weight_mixup", declared=3.8, collapsed=(1,)),
         "r_drop": Arm(0.6, declared=2.0, degraded=("bf16 <keeps> nothing",), curves=False),
     }
-    tasks = {
-        "sst2": Task(n=300),
-        "sick": Task("regression", ("pearson", "mse"), n=80, ood=()),
-    }
+    tasks = {"sst2": Task(n=300), "sick": Task("regression", ("pearson", "mse"), n=80, ood=())}
     return make(arms, tasks, out="reports")

@@ -14,9 +14,8 @@ from tempfile import mkdtemp
 
 from rich.console import Console
 
-from regft_core.report import Inputs, Report, show, write_report
-from regft_core.schema.params import ReportConfig
-from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
+from regft_core.report import Report, show, write_report
+from tests.report.synthetic import Arm, Task, inputs_of
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "terminal.txt"
 COMMAND = "python -m tests.report.grids"
@@ -69,11 +68,7 @@ def report(name: str) -> Report:
     """The report of one grid, with its page."""
     arms, tasks, seeds = GRIDS[name]()
     root = Path(mkdtemp(prefix=f"regft-{name}-"))
-    cells = build(root, arms, tasks, (300,), range(seeds))
-    config = ReportConfig(bootstrap_samples=200)
-    return write_report(
-        Inputs(root, cells, range(seeds), config, methods_of(arms), training=dict.fromkeys(tasks, TRAINING))
-    )
+    return write_report(inputs_of(root, arms, tasks, range(seeds), bootstrap_samples=200))
 
 
 def terminal(found: Report, width: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,10 +14,14 @@ import numpy as np
 
 from regft_core.data.examples import Example, to_jsonl
 from regft_core.evaluate.evaluated import evaluate_run, evaluated_set
+from regft_core.report import Inputs
 from regft_core.rng import derive
+from regft_core.runs.outputs import write_folder
+from regft_core.runs.work import CURVES, Work
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.project import Cell
 
@@ -139,6 +142,20 @@ def build(
     return cells
 
 
+def inputs_of(
+    root: Path,
+    arms: Mapping[str, Arm],
+    tasks: Mapping[str, Task],
+    seeds: Sequence[int],
+    sizes: Sequence[int | str] = (300,),
+    **report: Any,
+) -> Inputs:
+    """Write everything and return the grid as a report sees it; ``report``: values of that section."""
+    cells, methods = build(root, arms, tasks, sizes, seeds), methods_of(arms)
+    config, training = ReportConfig(**report), dict.fromkeys(tasks, TRAINING)
+    return Inputs(root, cells, tuple(seeds), config, methods, training=training)  # type: ignore[arg-type]
+
+
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -248,7 +265,6 @@ def _cell(
     size: int | str, seeds: Sequence[int],
 ) -> None:  # fmt: skip
     cell = Cell(name, described["task"], size)
-    place = cell.directory
     results, trained = [], []
     for seed in seeds:
         key = key_of(arm, cell, seed, "finetune")
@@ -281,58 +297,45 @@ def _cell(
         rows = {s: [Example(f"r{i}", "", None, label) for i, label in enumerate(g)] for s, g in gold.items()}
         sets = {s: evaluated_set(s, rows[s], logits[s], described) for s in gold}
         found, predictions = evaluate_run(sets, described, reads_text=arm.reads_text)
-        results.append(common | found | {"cost": cost | {"search_seconds": arm.seconds if arm.search else 0.0}})
-        for set_name, predicted in predictions.items():
-            text = "".join(json.dumps(row) + "\n" for row in predicted)
-            _write(root / "work" / "evaluate" / place / "predictions" / f"seed-{seed}" / f"{set_name}.jsonl", text)
-    _json(root / "work" / "evaluate" / place / "result.json", {"runs": results, "primary": described["primary"]})
-    for phase in ("search", "finetune") if arm.search else ("finetune",):
-        manifest = {
-            "phases": [phase.name for phase in meta.phases],
-            "config": json.dumps({"params": {"grid": {"seeds": list(seeds)}}, "members": arm.members}),
-            "settings": {
-                "model": {
-                    "name": "minilm",
-                    "revision": None,
-                    "max_length": 128,
-                    "pairs": "jointly",
-                    "sha256": arm.encoder,
-                },
-                "phases": {
-                    p.name: {
-                        "start": p.start,
-                        "data": p.data.model_dump(mode="json"),
-                        "regularisers": {name: options.model_dump() for name, options in p.regularisers},
-                        "training": meta.training.model_dump(mode="json"),
-                        "repeat": p.repeat and p.repeat.model_dump(),
-                    }
-                    for p in meta.phases
-                },
+        text = {s: "".join(json.dumps(row) + "\n" for row in of) for s, of in predictions.items()}
+        searched = {"search_seconds": arm.seconds if arm.search else 0.0}
+        results.append(common | found | {"cost": cost | searched, "predictions": text})
+    work = Work(root)
+    write_folder(work.folder("evaluate", cell), {"primary": described["primary"]}, results, None)
+    head = {
+        "phases": [phase.name for phase in meta.phases],
+        "config": json.dumps({"params": {"grid": {"seeds": list(seeds)}}, "members": arm.members}),
+        "settings": {
+            "model": {"name": "minilm", "revision": None, "max_length": 128, "pairs": "jointly", "sha256": arm.encoder},
+            "phases": {
+                p.name: {
+                    "start": p.start,
+                    "data": p.data.model_dump(mode="json"),
+                    "regularisers": {name: options.model_dump() for name, options in p.regularisers},
+                    "training": meta.training.model_dump(mode="json"),
+                    "repeat": p.repeat and p.repeat.model_dump(),
+                }
+                for p in meta.phases
             },
-            "versions": {"python": "3.12.0", "regft": "0.1.0", "torch": "2.13.0"},
-            "runs": trained,
-        }
-        if arm.trains_encoder is not None:
-            manifest["trains_encoder"] = arm.trains_encoder
-        manifest["reads_text"] = arm.reads_text
-        folder = root / "work" / phase / place
-        _json(folder / "manifest.json", manifest)
-        _logs(folder, phase, arm, seeds)
+        },
+        "versions": {"python": "3.12.0", "regft": "0.1.0", "torch": "2.13.0"},
+        "reads_text": arm.reads_text,
+    }
+    if arm.trains_encoder is not None:
+        head["trains_encoder"] = arm.trains_encoder
+    for phase in ("search", "finetune") if arm.search else ("finetune",):
+        steps = [run | _steps(phase, arm, run["seed"]) for run in trained]
+        write_folder(work.folder(phase, cell), head, steps, None)
+        if not arm.curves:
+            (work.folder(phase, cell) / CURVES).unlink()
 
 
-def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
-    if arm.logs:
-        rows = [[seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3)]
-        lines = [["seed", "phase", "step", "name", "value"], *rows]
-        _write(folder / "method_metrics.csv", "".join(",".join(map(str, line)) + "\n" for line in lines))
-    if not arm.curves:
-        return
-    with open(folder / "curves.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm"])
-        for seed in (seed for seed in seeds if seed not in arm.failed):
-            rng = np.random.default_rng(derive(seed, "curve"))
-            members = ["finetune"] if phase == "finetune" else [f"search-{i}" for i in range(arm.members)]
-            for name, step in product(members, range(1, 58)):
-                loss = 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random()
-                writer.writerow([seed, name, step, step / 19, loss, 1e-4 * (1 - step / 57), 1.0])
+def _steps(phase: str, arm: Arm, seed: int) -> dict[str, list[list[Any]]]:
+    """What a run recorded of each step of a phase: its curve, and what the method logged."""
+    rng = np.random.default_rng(derive(seed, "curve"))
+    members = ["finetune"] if phase == "finetune" else [f"search-{i}" for i in range(arm.members)]
+    curve = [
+        [name, step, step / 19, 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random(), 1e-4 * (1 - step / 57), 1.0]
+        for name, step in product(members if seed not in arm.failed else (), range(1, 58))
+    ]
+    return {"curve": curve, "diagnostics": [[phase, step, name, step * 0.5] for name in arm.logs for step in (1, 9, 3)]}

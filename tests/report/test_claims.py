@@ -14,11 +14,7 @@ from tests.report.synthetic import Arm
 from tests.report.test_evaluations import write
 from tests.report.test_published import MINILM, PAPER, beside, line, ran
 
-COLUMNS = {
-    "sst2": {"metric": "accuracy"},
-    "rte": {"metric": "accuracy"},
-    "average": {"mean_of": ["sst2", "rte"]},
-}
+COLUMNS = {"sst2": {"metric": "accuracy"}, "rte": {"metric": "accuracy"}, "average": {"mean_of": ["sst2", "rte"]}}
 CLAIM = {"says": "good gains over plain", "where": "section 4", "arm": "good", "over": "vanilla", "columns": "sst2"}
 
 

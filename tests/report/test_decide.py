@@ -14,6 +14,7 @@ import pytest
 from regft_core.report import decide as decide_module
 from regft_core.report.decide import decide
 from regft_core.report.leaderboard import alerts
+from regft_core.report.results import Results
 from regft_core.report.values import Choice, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
@@ -245,6 +246,9 @@ def test_a_method_that_is_no_better_than_a_constant_carries_the_mark_itself(with
     (block,) = report.blocks
     assert block.row("weak").no_better("accuracy") == {"dev": ["accuracy"], "reversed": ["accuracy"]}
     assert block.row("vanilla").no_better("accuracy") == {"reversed": ["accuracy"]}
+    frame = Results.of(report)
+    low = frame[frame["no_better_than_constant"] & frame["primary"]]
+    assert {*zip(low["method"], low["set"])} == {("weak", "dev"), ("weak", "reversed"), ("vanilla", "reversed")}
     assert [text for text in alerts(block) if "!" in text] == ["! no better than a constant answer: weak."]
     assert re.search(r"On reversed \w+ scores \d\d\.\d, no better than a constant answer", said(with_constant))
 

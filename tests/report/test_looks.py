@@ -1,13 +1,16 @@
-"""Adding seeds after a look is remembered, said, and paid for with a wider interval."""
+"""Adding seeds after a look is paid for with a wider interval; the planner tells how many a difference takes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regft_core.errors import StoreError
+from regft_core.errors import DataError, StoreError
+from regft_core.report import Inputs, write_report
+from regft_core.report.planner import needs, table
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
@@ -16,11 +19,7 @@ from tests.report.synthetic import Arm, Task, edited
 
 @pytest.fixture
 def project(make: Any) -> Any:
-    arms = {
-        "vanilla": Arm(0.72),
-        "good": Arm(0.8),
-        "good_control": Arm(0.72, control_for="good"),
-    }
+    arms = {"vanilla": Arm(0.72), "good": Arm(0.8), "good_control": Arm(0.72, control_for="good")}
     return make(arms, {"sst2": Task(n=300)}, seeds=range(8))
 
 
@@ -82,3 +81,61 @@ def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, t
     file.write_bytes(b"\xff\xfe")
     with raises_code(StoreError, "cannot-read"):
         report(project, 6, file)
+
+
+# -------------------------------------------------------------------------------------------------------- the planner
+
+
+@pytest.fixture(scope="module")
+def inputs(make: Any) -> Inputs:
+    arms = {"vanilla": Arm(0.72), "good": Arm(0.8), "good_control": Arm(0.74, control_for="good")}
+    inputs: Inputs = make(arms, {"sst2": Task(n=700)}).inputs
+    return inputs
+
+
+def two_seconds(cell: Any) -> float:
+    return 2.0
+
+
+def test_every_pair_is_planned_from_its_own_spread_and_has_a_cost(inputs: Inputs) -> None:
+    planned = needs(inputs, two_seconds, 4.0)
+    compared = [need.comparison for need in planned]
+    assert {(c.method, c.other, c.role, c.verdict.comparisons) for c in compared} == {
+        ("good", "vanilla", "reference", 2),
+        ("good", "good_control", "control", 1),
+        ("good_control", "vanilla", "reference", 2),
+    }
+    for need in planned:
+        assert need.plan is not None
+        assert need.plan.floor < need.plan.shown
+        assert need.confidence == 0.95
+        assert need.plan.safe is not None
+        assert need.runs == 2 * max(0, need.plan.safe - 6)
+        assert need.seconds == need.runs * 2.0
+    assert needs(inputs, lambda cell: None, 4.0)[0].seconds is None
+    text = table(planned, 4.0)
+    assert all(f"{c.method} - {c.other} ({c.role}) on sst2-300\n{c.verdict.word}  " in text for c in compared)
+    assert {c.verdict.word for c in compared} == {"better", "no difference shown"}
+
+
+def test_a_looked_at_pair_is_planned_for_its_next_look(inputs: Inputs, tmp_path: Path) -> None:
+    looked = replace(inputs, looks=tmp_path / "looks.jsonl")
+    assert needs(looked, two_seconds, 4.0)[0].looks == 0
+    assert needs(looked, two_seconds, 4.0)[0].looks == 0  # planning is no look
+    write_report(looked, None)
+    (need, *_) = needs(looked, two_seconds, 4.0)
+    (first, *_) = needs(inputs, two_seconds, 4.0)
+    assert (need.looks, need.confidence) == (1, pytest.approx(1 - 0.05 / 6))
+    assert need.plan is not None
+    assert first.plan is not None
+    assert need.plan.seeds >= first.plan.seeds  # type: ignore[operator]
+    assert "1 of these pairs were looked at before" in table([need], 4.0)
+
+
+def test_without_two_seeds_or_any_run_it_says_what_to_run_first(inputs: Inputs, tmp_path: Path) -> None:
+    text = table(needs(replace(inputs, seeds=[0]), two_seconds, 1.0), 1.0)
+    assert "no spread seen yet for " in text
+    assert "good - vanilla on sst2-300" in text
+    with pytest.raises(DataError, match="subsample"):
+        needs(replace(inputs, root=tmp_path), two_seconds, 1.0)
+    assert table([], 1.0).startswith("no pair of methods")

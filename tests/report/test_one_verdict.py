@@ -1,23 +1,26 @@
-"""Every view names the same verdict for the same pair: random small grids, with every degenerate case in them."""
+"""Every view names the same verdict for the same pair, on random small grids and under a metric turned around."""
 
 from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from regft_core.report import Inputs, build_report, show
+from regft_core.catalogue import METRICS
+from regft_core.report import build_report, show
 from regft_core.report import page as pages
+from regft_core.report.facts import best_of_k
 from regft_core.report.looks import Looks
 from regft_core.report.read_grid import read_grid
-from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import SYMBOLS, overall
-from tests.report.synthetic import Arm, Task, build, methods_of
+from tests.report.synthetic import Arm, Task, inputs_of
 
 #: Of 100 grids the quick tests take 10.
 GRIDS, QUICK, AT_ONCE = 100, 10, 10
@@ -114,10 +117,88 @@ def test_no_two_views_contradict_each_other(part: int, tmp_path: Path) -> None:
             n=int(rng.choice([1, 5, 20, 60])),
             ood=("contrast",) if rng.random() < 0.5 else (),
         )
-        cells = build(root, arms, {"one": task}, (300,), range(seeds))
-        methods = methods_of(arms)
-        config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
-        inputs = Inputs(root, cells, range(seeds), config, methods)
+        reference = str(rng.choice([*arms, "absent"]))
+        inputs = inputs_of(root, arms, {"one": task}, range(seeds), bootstrap_samples=100, reference=reference)
         report = build_report(read_grid(inputs), inputs, Looks())
         names = [block.name for block in report.blocks]
         check(report, pages.render(report, inputs, dict.fromkeys(names, NO_FIGURES), dict.fromkeys(names, ())))
+
+
+# ----------------------------------------------------------------------------------- a metric of which less is better
+
+
+ERROR_RATE = '''\
+"""The share of examples whose prediction is wrong."""
+
+from regft_core.lazy import np
+
+KINDS = ("classification",)
+LOWER_IS_BETTER = True
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+
+
+def score(gold, predicted, positive):
+    return float(np.mean(gold != predicted))
+
+
+def weighted(gold, predicted, weights, positive):
+    return weights @ (predicted != gold).T.astype(np.float64) / len(gold)
+'''
+SKILLS = {"vanilla": 0.72, "good": 0.9, "alike": 0.89, "weak": 0.5, "control": 0.73}
+
+
+@pytest.fixture(scope="module")
+def error_rate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("metrics")
+    (folder / "error_rate.py").write_text(ERROR_RATE)
+    with METRICS.also(folder):
+        yield
+
+
+@pytest.fixture(scope="module")
+def mirrored(error_rate: None, make: Any) -> tuple[Any, Any]:
+    """Reports of the same predictions by accuracy and by the error rate: two tasks, probes, many arms."""
+
+    def of(metric: str) -> Any:
+        arms = {name: Arm(skill, seconds=10 + i, shift=-0.3) for i, (name, skill) in enumerate(SKILLS.items())}
+        arms["control"] = Arm(0.73, control_for="good")
+        arms |= {f"more{i}": Arm(0.6 + 0.01 * i, failed={0: "NaN"} if i == 1 else {}) for i in range(2)}
+        arms |= {name: Arm(s, trains_encoder=False) for name, s in (("probe", 0.8), ("words", 0.55))}
+        tasks = {name: Task(metrics=(metric,), n=150) for name in ("one", "two")}
+        return make(arms, tasks)
+
+    return of("accuracy"), of("error_rate")
+
+
+def test_verdicts_and_decisions_are_the_same(mirrored: tuple[Any, Any]) -> None:
+    for up, down in zip(*(built.report.blocks for built in mirrored), strict=True):
+        words = [
+            {(c.method, c.other, c.role, c.set): c.verdict.word for row in block.rows for c in row.comparisons}
+            for block in (up, down)
+        ]
+        assert words[0] == words[1]
+        assert set(words[0].values()) == {"better", "worse", "no difference shown"}
+        assert up.frozen == down.frozen == "probe"
+        opposed = [[c.verdict.word for row in block.rows for c in row.opposed] for block in (up, down)]
+        assert opposed[0] == opposed[1] != []
+        assert up.ranks == down.ranks
+        assert min(up.ranks.values(), key=lambda rank: rank.best).best == 1
+        one, other = up.decision, down.decision
+        assert one.pick.method == other.pick.method
+        assert one.pick.method in ("good", "alike")
+        assert (one.baseline, one.beating) == (other.baseline, other.beating)
+        assert one.beating
+        assert one.command == other.command
+    for up, down in zip(*(built.report.across for built in mirrored), strict=True):
+        assert (up.method, up.mean_rank, up.words) == (down.method, down.mean_rank, down.words)
+
+
+def test_the_expected_best_of_k_trials_falls_where_less_is_better(error_rate: None) -> None:
+    def curve(metric: str, *scores: float) -> dict[int, float]:
+        tuned: Any = SimpleNamespace(trials=[SimpleNamespace(score=score) for score in scores])
+        return dict(best_of_k([tuned], metric))
+
+    up, down = curve("accuracy", 0.5, 0.7, 0.9), curve("error_rate", 0.5, 0.3, 0.1)
+    assert down == pytest.approx({k: 1 - value for k, value in up.items()})
+    assert down[3] == pytest.approx(0.1)

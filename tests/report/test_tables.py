@@ -1,4 +1,4 @@
-"""The numbers agree with what one computes by hand from the files, and so do the files beside the page."""
+"""The numbers agree with the files, and so do the files beside the page, and the terminal at every width."""
 
 from __future__ import annotations
 
@@ -16,67 +16,13 @@ from hypothesis import strategies as st
 
 from regft_core.errors import DataError
 from regft_core.report.leaderboard import leaderboard
-from regft_core.report.results import thinned
+from regft_core.report.results import Results, thinned
 from regft_core.report.scores import ordered
 from regft_core.runs.work import CurvePoint
 from regft_core.schema.tasks import RESERVED_SETS
 from tests.errors import raises_code
+from tests.report import grids
 from tests.report.synthetic import Arm, Task, edited
-from tests.statistics.single import paired_difference
-
-
-def predictions(root: Path, method: str, name: str = "dev") -> dict[int, np.ndarray]:
-    folder = root / "work" / "evaluate" / method / "sst2" / "300" / "predictions"
-    return {
-        int(path.parent.name.removeprefix("seed-")): np.array(
-            [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
-        )
-        for path in folder.glob(f"seed-*/{name}.jsonl")
-    }
-
-
-def gold(root: Path, name: str = "dev") -> np.ndarray:
-    path = root / "work/evaluate/vanilla/sst2/300/predictions/seed-0" / f"{name}.jsonl"
-    return np.array([json.loads(line)["label"] for line in path.read_text().splitlines()])
-
-
-def block(built: Any) -> Any:
-    return next(b for b in built.report.blocks if b.task == "sst2")
-
-
-@pytest.mark.parametrize("name", ["dev", "contrast"])
-def test_scores_are_the_means_of_the_seeds(built: Any, name: str) -> None:
-    for row in block(built).rows:
-        own = predictions(built.root, row.method, name=name)
-        values = [float(np.mean(own[seed] == gold(built.root, name))) for seed in sorted(own)]
-        estimate = row.scores[name]["accuracy"].estimate
-        assert estimate.values == pytest.approx(values)
-        assert estimate.mean == pytest.approx(np.mean(values))
-        assert estimate.low <= estimate.mean <= estimate.high
-
-
-def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
-    row = block(built).row("weight_mixup")
-    (against,) = row.against("reference")
-    mine, theirs = (predictions(built.root, m) for m in ("weight_mixup", "vanilla"))
-    labels = gold(built.root)
-    by_hand = [np.mean(mine[s] == labels) - np.mean(theirs[s] == labels) for s in (0, 1, 2, 4, 5)]
-    assert against.estimate.seeds == (0, 1, 2, 4, 5)
-    assert against.estimate.excluded == (3,)
-    assert against.estimate.mean == pytest.approx(np.mean(by_hand))
-    same = paired_difference(mine, theirs, labels, "accuracy", samples=500)
-    assert (against.estimate.low, against.estimate.high) == pytest.approx((same.low, same.high))
-    assert against.verdict.word == "better"
-
-
-def test_cost_ratios(built: Any) -> None:
-    found = block(built)
-    mixup, hype = found.row("weight_mixup").cost, found.row("hype_n").cost
-    assert mixup.declared == pytest.approx(4.0)
-    assert mixup.measured == pytest.approx((20.0 + 20.0) / 10.0)  # search and fine-tuning
-    assert (hype.declared, hype.measured) == pytest.approx((1.0, 1.2))
-    (control,) = found.row("weight_mixup").against("control")
-    assert control.compute_ratio == pytest.approx(4.0 / 3.8)
 
 
 def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
@@ -140,6 +86,9 @@ def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
     numbers = built.report.results["one-300"]["good"]
     assert (numbers["verdict_control"], numbers["verdict_replacement"]) == (gain.verdict.word, "better")
     assert (numbers["versus_control"].keys(), numbers["versus_replacement"].keys()) == ({"vanilla"}, {"good_random"})
+    frame = Results.of(built.report)
+    shown = frame[(frame["method"] == "good") & (frame["set"] == "dev") & frame["primary"]].to_dict("records")
+    assert [(row["vs_control"], row["vs_replacement"]) for row in shown] == [(gain.verdict.word, "better")]
     heads = [column.head for column in leaderboard(found, "vanilla").columns]
     assert "vs replaced" in heads
     assert "gain" not in heads, "the reference has a column of its own"
@@ -202,3 +151,34 @@ def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
     if n % most == 0 or n <= most:
         assert found["loss"].mean() == pytest.approx((n + 1) / 2)
     assert found["learning_rate"].isna().all()
+
+
+# ------------------------------------------------------------------------------------------------------- the terminal
+
+
+def test_the_terminal_is_that_of_the_golden_text() -> None:
+    found, golden = grids.terminal(grids.report("3-tasks"), 80), grids.GOLDEN.read_text(encoding="utf-8")
+    assert found == golden, f"what people see changed. Read it as a user would, then write it anew: {grids.COMMAND}"
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_no_line_is_cropped_or_too_long(width: int) -> None:
+    text, golden = grids.terminal(grids.report("3-tasks"), width), grids.GOLDEN.read_text(encoding="utf-8")
+    assert not [line for line in text.splitlines() if len(line) > width and not line.startswith("$ ")]
+    assert set(text.split()) == set(golden.split())
+    commands = {line for line in golden.splitlines() if line.startswith("$ ")}
+    assert commands <= set(text.splitlines())
+
+
+def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any) -> None:
+    arms = {"vanilla": Arm(), "broken": Arm(failed={0: "NaN", 1: "NaN"}), "mate": Arm(control_for="broken")}
+    built = make(arms, {"one": Task(n=60), "two": Task(n=60)}, seeds=[0, 1])
+    row = built.report.blocks[0].row("broken")
+    assert {c.verdict.word for c in row.comparisons} == {"no verdict"}
+    entry = built.report.results["one-300"]["broken"]
+    assert entry["verdict_reference"] == entry["verdict_control"] == "no verdict"
+    (line,) = [line for line in grids.terminal(built.report, 200).splitlines() if "broken" in line][:1]
+    assert "no difference shown" not in line
+    across = next(found for found in built.report.across if found.method == "broken")
+    assert not across.words["reference"]
+    assert not across.words["control"]

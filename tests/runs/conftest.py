@@ -32,7 +32,7 @@ from tests import small_project
 from tests.promises.kit import change, edit, write_method
 from tests.small_project import REPOSITORY
 
-__all__ = ["REPOSITORY", "write_method"]
+__all__ = ["write_method"]
 
 TASK, SIZE = "cue_sentence", "24"
 ROWS = {"train": 60, "dev": 40, "no_cue": 40, "reversed": 40}

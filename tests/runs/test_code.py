@@ -203,14 +203,6 @@ def test_a_plugin_that_was_edited_after_it_was_loaded_is_refused(toy: Path, monk
         load(Scope((plugin,)))
 
 
-def test_a_package_that_was_installed_after_it_was_met_is_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(toy, "toy/late.py", "", "from regft_core.lazy import np\n")
-    load(SCOPE)
-    monkeypatch.setattr(code, "_installed", lambda _: "99")
-    with raises_code(InputChanged, "code-edited", "the package numpy"):
-        load(SCOPE)
-
-
 @pytest.mark.parametrize(("file", "old", "new"), [("toy/base.py", "10", "11"), ("toy/run.json", "1", "2")])
 def test_an_edit_after_an_early_import_is_refused(toy: Path, file: str, old: str, new: str) -> None:
     """The file says 11, but the process has loaded 10: its hash would be that of 11."""

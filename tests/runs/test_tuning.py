@@ -17,33 +17,19 @@ from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import CHOSEN_ON_DEV
-from regft_core.runs.trials import (
-    choice_of,
-    choose,
-    score_key,
-    trials_that_choose,
-    try_values,
-)
+from regft_core.runs.trials import choice_of, choose, score_key, trials_that_choose, try_values
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.project import Cell
-from tests.runs.conftest import SIZE, TASK, change, job, refresh, stored, write_method
+from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method
 
-TUNING: dict[str, Any] = {
-    "split": 0.75,
-    "values": {"training.learning_rate": [1e-6, 3e-3]},
-}
+TUNING: dict[str, Any] = {"split": 0.75, "values": {"training.learning_rate": [1e-6, 3e-3]}}
 
 
 @pytest.fixture
 def tuned(project: Path) -> Path:
     change(project, methods=["vanilla", "weight_mixup"], grid={"seeds": [0]}, tuning=TUNING)
     return project
-
-
-def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
-    return context.store.get(context.key(phase)).load_tensors("weights")
 
 
 def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
@@ -56,9 +42,6 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
     (run,) = manifest(tuned, "finetune", "vanilla")["runs"]
     found = run["tuned"]
     assert [trial["values"]["training.learning_rate"] for trial in found["trials"]] == [1e-6, 3e-3]
-    scores = [trial["score"] for trial in found["trials"]]
-    assert found["chosen"] == scores.index(max(scores))
-    assert found["values"] == found["trials"][found["chosen"]]["values"]
     assert found["split"] == 0.75
     final = stored(tuned, run["key"])
     assert final.identity["training"]["learning_rate"] == found["values"]["training.learning_rate"]
@@ -66,7 +49,6 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
         identity = stored(tuned, trial["key"]).identity
         assert identity["training"]["learning_rate"] == trial["values"]["training.learning_rate"]
         assert identity["rows"] != final.identity["rows"]
-    assert run["degraded"] == []
     # All over again: nothing is trained, and the same is chosen.
     before = len(trained)
     Project.open(tuned).run("vanilla", TASK)
@@ -133,7 +115,8 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     # Share 0 is the head's phase itself, share 1 what was trained.
     for number, phase in ((0, "head"), (2, "train")):
         context = Context(jobs[2 * number], project=open_project(project))
-        mixed, whole = (stored_weights(context, one) for one in ("finetune", phase))
+        keys = (context.key(name) for name in ("finetune", phase))
+        mixed, whole = (context.store.get(key).load_tensors("weights") for key in keys)
         assert all(torch.equal(mixed[name], whole[name]) for name in mixed), phase
     best = max(trial["score"] for trial in run["tuned"]["trials"])
     assert run["tuned"]["chosen"] == next(one["trial"] for one in run["tuned"]["trials"] if one["score"] == best)
@@ -160,21 +143,6 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
         found.append(score_key(context))
     assert len(set(found)) == 3
     assert found[0] == found[3]
-
-
-def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:
-    change(tuned, tuning={**TUNING, "selection": "dev_as_published"}, grid={"seeds": [0, 1]}, methods=["vanilla"])
-    refresh(tuned)
-    Project.open(tuned).run("vanilla", TASK)
-    assert len(trained) == 4  # two trials for each of two seeds, and no run after them
-    found = manifest(tuned, "finetune", "vanilla")["runs"]
-    assert {run["tuned"]["chosen"] for run in found} == {found[0]["tuned"]["chosen"]}
-    for run in found:
-        assert run["key"] == run["tuned"]["trials"][run["tuned"]["chosen"]]["key"]
-        assert CHOSEN_ON_DEV in run["degraded"]
-    result = read_json(tuned / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json")
-    run, trials = result["runs"][0], found[0]["tuned"]["trials"]
-    assert run["sets"]["dev"]["metrics"]["accuracy"] == pytest.approx(trials[found[0]["tuned"]["chosen"]]["score"])
 
 
 def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list[tuple[str, int]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 
 from regft_core import shipped
-from regft_core.errors import ConfigError, Problem
+from regft_core.errors import Problem
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
@@ -18,6 +18,7 @@ from regft_core.schema import StrictModel
 from regft_core.schema.method import Cost
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
+from tests.errors import problems_of
 
 
 class NoiseConfig(StrictModel):
@@ -165,10 +166,4 @@ def load(build: Build, registry: dict[str, Any]) -> Load:
 def failures(build: Build, registry: dict[str, Any]) -> Failures:
     """The problems that a changed project has."""
 
-    def problems(changes: dict[str, str | None]) -> list[Problem]:
-        root = build(changes)
-        with pytest.raises(ConfigError) as caught:
-            load_project(root, registry)
-        return caught.value.problems
-
-    return problems
+    return lambda changes: problems_of(load_project, build(changes), registry)

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import gzip
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regft_core.data.builtin import generate
-from regft_core.errors import ConfigError, Problem
-from regft_core.schema.sources import GENERATED
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.settings.project import LeftOut, Project
 from regft_core.settings.read_project import load_project
+from tests.errors import problems_of
 from tests.settings import conftest
 from tests.settings.conftest import Failures, Load
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
-
-
-def problems_of(root: Path, registry: dict[str, Any]) -> list[Problem]:
-    with pytest.raises(ConfigError) as caught:
-        load_project(root, registry)
-    return caught.value.problems
 
 
 # ------------------------------------------------------------------------------------ columns
@@ -45,7 +36,7 @@ def test_a_damaged_file_is_named_and_never_a_traceback(
 ) -> None:
     root = build({TASK: files[TASK].replace("opinions/dev.csv", f"opinions/{name}")})
     (root / "data" / "opinions" / name).write_bytes(content)
-    (problem,) = problems_of(root, registry)
+    (problem,) = problems_of(load_project, root, registry)
     assert (problem.file, problem.line, problem.key) == (TASK, 2, "splits.dev")
     assert f"data/opinions/{name}" in problem.message
     assert problem.code == code
@@ -67,7 +58,7 @@ def test_what_is_no_file_is_called_what_it_is(build: Any, registry: dict[str, An
         os.mkfifo(path)
     else:
         path.symlink_to("nowhere.csv")
-    (problem,) = problems_of(root, registry)
+    (problem,) = problems_of(load_project, root, registry)
     assert problem.message == f"data/opinions/train.csv is {kind}, not a file"
     assert "did you mean" not in problem.hint
 
@@ -76,7 +67,7 @@ def test_what_is_no_file_is_called_what_it_is(build: Any, registry: dict[str, An
 def test_one_file_under_two_names_cannot_train_and_judge(build: Any, registry: dict[str, Any], link: str) -> None:
     root = build({"data/opinions/dev.csv": None})
     getattr(root / "data/opinions/dev.csv", link)(root / "data/opinions/train.csv")
-    (problem,) = problems_of(root, registry)
+    (problem,) = problems_of(load_project, root, registry)
     assert (problem.key, problem.line) == ("splits.dev", 2)
     assert "is the training split" in problem.message
 
@@ -126,27 +117,6 @@ primary: accuracy
 def test_a_yaml_cannot_change_what_generated_rows_mean(failures: Failures, old: str, new: str, key: str) -> None:
     assert old in CUE
     assert key in [problem.key for problem in failures({TASK: CUE.replace(old, new)})]
-
-
-def test_what_the_checks_say_of_generators_is_what_they_generate() -> None:
-    for generator, labels in GENERATED.items():
-        found = {row.label for row in generate(generator, "dev", {})}
-        assert found == (set(range(len(labels))) if labels else set(map(float, range(6))))
-    # Which index means what: the words say it.
-    for row in generate("cue_sentence", "no_cue", {}):
-        from regft_core.data import builtin as words
-
-        says_good = any(f" {word}" in row.text for word in words.GOOD)
-        if says_good != any(f" {word}" in row.text for word in words.BAD):
-            meant = says_good != ("was not" in row.text)
-            assert GENERATED["cue_sentence"][int(row.label)] == ("positive" if meant else "negative"), row
-    rows = generate("cue_pair", "no_cue", {})
-    shared = dict.fromkeys(GENERATED["cue_pair"], 0)
-    for row in rows:
-        last = row.text.rstrip(".").split()[-2:]
-        shared[GENERATED["cue_pair"][int(row.label)]] += last == (row.text_pair or "").rstrip(".").split()[-2:]
-    assert shared["same"] > 0
-    assert shared["different"] == 0
 
 
 # ------------------------------------------------------------------------------ sets that are left out

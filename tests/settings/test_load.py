@@ -1,4 +1,4 @@
-"""A project is read: links, warnings, names that are shipped, its encoder, its store."""
+"""A project is read: links, warnings, names that are shipped, its store, its encoder, which may have many spellings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ import pytest
 
 from regft_core import shipped
 from regft_core.errors import ConfigError
+from regft_core.models.fetch import ALIASES
+from regft_core.settings.encoders import (
+    UNNAMED,
+    between_phases,
+    in_directory,
+    named,
+    read_contamination,
+)
 from regft_core.settings.read_project import load_project
-from regft_core.settings.yaml_paths import METHODS, project_root, read, store_path
+from regft_core.settings.yaml_paths import CONTAMINATION, METHODS, project_root, read, store_path
 from tests.errors import raises_code
 from tests.settings import conftest
 from tests.settings.conftest import Failures, Load, edit
+from tests.small_project import REPOSITORY
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 FILMS, SCORES = "pipelines/tasks/films.yaml", "pipelines/tasks/scores.yaml"
@@ -28,11 +37,7 @@ def test_a_regression_task(load: Load, files: dict[str, str], failures: Any) -> 
         ("[0, 5]", "[5, 0]", "range"),
         ("range: [0, 5]", "labels: [a, b]", "labels"),
         ("range: [0, 5]", "ood: {films: {}}", "ood.films"),
-        (
-            "range: [0, 5]",
-            "ood: {own: {source: {kind: files}, split: opinions/dev.csv, label_map: {a: b}}}",
-            "ood.own",
-        ),
+        ("range: [0, 5]", "ood: {own: {source: {kind: files}, split: opinions/dev.csv, label_map: {a: b}}}", "ood.own"),
     ]:
         assert key in [p.key for p in failures({PARAMS: params, SCORES: edit(files[SCORES], old, new)})], new
 
@@ -65,10 +70,7 @@ def test_a_link_out_of_data_is_refused_and_one_into_the_dvc_cache_is_not(
 def test_warnings(load: Load, files: dict[str, str]) -> None:
     params = edit(files[PARAMS], "[0, 1, 2, 3, 4, 5]", "[0, 1, 2]")
     params = "regft: 0.0.9\n" + edit(params, "{name: minilm}", "{name: org/encoder, revision: main}")
-    changes = {
-        PARAMS: params,
-        TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
-    }
+    changes = {PARAMS: params, TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}")}
     warnings = load(changes).warnings
     assert len(warnings) == 4
     for part in (
@@ -158,3 +160,117 @@ def test_an_encoder_on_this_disk_is_looked_into(load: Load, failures: Failures, 
     assert [p.key for p in found] == ["model.revision", "model.max_length", "model.name", "model.name"]
     assert "pickle format" in found[2].message
     assert "no tokenizer" in found[3].message
+
+
+# ----------------------------------------------------------------------------------------- which encoder a name means
+
+
+LARGE = named("FacebookAI/roberta-large")
+CONFIG = {"_name_or_path": "roberta-large"}
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        # The organisation, where it is the known one, and the case of letters do not matter.
+        *((name, True) for name in ("roberta-large", "facebookai/RoBERTa-Large", "FacebookAI/roberta-large")),
+        *((name, False) for name in ("someone/roberta-large", "roberta-base", "roberta-large-mnli", "minilm")),
+        ("xlm-roberta-large", False),
+    ],
+)
+def test_which_names_are_one_encoder(name: str, same: bool) -> None:
+    assert named(name).same(LARGE) == LARGE.same(named(name)) == same
+
+
+def test_a_tuned_checkpoint_is_its_start_after_the_task() -> None:
+    tuned = named("roberta-large-mnli")
+    assert (tuned.name, tuned.trained_on) == ("FacebookAI/roberta-large", ("mnli",))
+    assert tuned.same(LARGE.after("mnli"))
+    assert tuned.title == "roberta-large, tuned on mnli"
+
+
+@pytest.mark.parametrize(
+    ("path", "config"), [("/models/mine", CONFIG), ("/hub/models--FacebookAI--roberta-large/snapshots/722cf/", {})]
+)
+def test_a_directory_is_what_its_configuration_says(path: str, config: dict[str, Any]) -> None:
+    assert in_directory(path, config).same(LARGE)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {**CONFIG, "architectures": ["RobertaForSequenceClassification"]}, {**CONFIG, "finetuning_task": "x"}],
+)
+def test_a_directory_without_an_origin_or_with_a_task_behind_it_is_not(config: dict[str, Any]) -> None:
+    for path in ("/models/roberta-large", "roberta-large"):
+        assert not in_directory(path, config).same(LARGE)
+
+
+def test_tuned_directories() -> None:
+    found = in_directory(
+        "m", CONFIG | {"finetuning_task": "MNLI", "architectures": ["RobertaForSequenceClassification"]}
+    )
+    assert found.same(named("roberta-large-mnli"))
+    found = in_directory("m", CONFIG | {"architectures": ["RobertaForSequenceClassification"]})
+    assert found.trained_on == (UNNAMED,)
+
+
+MNLI, SNLI = ({"task": task, "labels": True} for task in ("mnli", "snli"))
+
+
+@pytest.mark.parametrize(
+    ("phases", "found"),
+    [
+        ({}, ()),
+        ({"between": {"start": "checkpoint", "data": MNLI}}, ("mnli",)),
+        ({"between": {"start": "checkpoint", "data": {"task": "rte", "labels": True}}}, ()),  # the task itself
+        ({"text": {"start": "checkpoint", "data": {"task": "mnli", "labels": False}}}, ()),
+        ({"other": {"start": "checkpoint", "data": MNLI}, "between": {"start": "checkpoint", "data": SNLI}}, ("snli",)),
+        (
+            {"first": {"start": "checkpoint", "data": MNLI}, "between": {"start": "first", "data": SNLI}},
+            ("mnli", "snli"),
+        ),
+    ],
+)
+def test_what_the_last_phase_starts_from(phases: dict[str, Any], found: tuple[str, ...]) -> None:
+    last = {"start": list(phases)[-1] if phases else "checkpoint", "data": {"task": None, "labels": True}}
+    assert between_phases({**phases, "finetune": last}, "rte") == found
+
+
+# --------------------------------------------------------------------------------------- contamination
+
+
+TABLE = """\
+trained_on:
+  ours:
+    encoders: [minilm, elsewhere/encoder]
+    source: its card
+    tasks: {opinions: Opinions 1.0, reviews: All reviews}
+"""
+
+
+def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
+    shipped = read_contamination(REPOSITORY)
+    tasks = {path.stem for path in (REPOSITORY / "pipelines" / "tasks").glob("*.yaml")}
+    for entry in shipped.trained_on.values():
+        assert set(entry.tasks) <= tasks
+    for alias in ALIASES:
+        assert set(shipped.of(alias, tasks)) == {
+            *("snli", "snli_two_way", "mnli", "mnli_two_way", "qqp", "paws_qqp", "qnli")
+        }
+    assert shipped.of("minilm", ["sst2", "stsb", "cue_pair"]) == {}
+    assert shipped.of("bert-base-uncased", tasks) == {}
+    assert "model card" in shipped.of("minilm", ["qqp"])["qqp"]
+
+
+def test_of_a_table(build: Any) -> None:
+    seen = read_contamination(build({CONTAMINATION: TABLE}))
+    assert seen.of("elsewhere/encoder", ["reviews", "films", "opinions"]) == {
+        "reviews": "All reviews (its card)",
+        "opinions": "Opinions 1.0 (its card)",
+    }
+    assert seen.of("another", ["opinions"]) == {}
+    assert list(seen.sentences("minilm", "opinions", ["reviews", "films"])) == [
+        "minilm was trained on Opinions 1.0 (its card): scores on opinions are not those of few labels alone",
+        "minilm was trained on All reviews (its card): for it the set reviews, which judges opinions, is not out of "
+        "distribution",
+    ]

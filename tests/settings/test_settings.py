@@ -1,4 +1,4 @@
-"""Settings of single tasks and methods: what they come to, in which order, what is refused; where each is from."""
+"""Settings of single tasks and methods: what they come to, in which order, and where each is from."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ method_settings:
     assert settings_lines(load_with()) == []
 
 
-# -------------------------------------------------------------------------------- where a setting is from
+# -------------------------------------------------------------------------------------------- where a setting is from
 
 
-SOURCED = """\
+METHOD = """\
 phases:
   search:
     regularisers: {noise: {scale: 1e-5, shape: uniform}}
@@ -176,13 +176,13 @@ class OwnMask(Mask):
     sources = {"probability": "paper: table 3", "taken": "ours: both are equal"}  # noqa: RUF012
 
 
-def sources_of(root: Path, registry: dict[str, Any]) -> dict[str, Setting]:
+def found(root: Path, registry: dict[str, Any]) -> dict[str, Setting]:
     method = load_project(root, registry).methods["mask"]
     return {one.path: one for one in settings(method, {"noise": Sourced, "mask": OwnMask})}
 
 
 def test_the_nearest_word_counts(build: Any, registry: dict[str, Any]) -> None:
-    own = sources_of(build({"pipelines/methods/mask.yaml": SOURCED}), registry)
+    own = found(build({"pipelines/methods/mask.yaml": METHOD}), registry)
     noise, mask = "phases.search.regularisers.noise.", "phases.finetune.regularisers.mask."
     assert {path: one.source for path, one in own.items()} == {
         noise + "scale": "paper: table 1",  # the default, written out
@@ -197,8 +197,8 @@ def test_the_nearest_word_counts(build: Any, registry: dict[str, Any]) -> None:
 
 def test_a_replaced_value_takes_its_source_along(build: Any, registry: dict[str, Any], files: dict[str, str]) -> None:
     layer = "method_settings:\n  mask:\n    phases:\n      search:\n        training: {epochs: 3}\n"
-    method = SOURCED.replace("epochs: 1", "max_steps: 5").replace("training.epochs", "training.max_steps")
+    method = METHOD.replace("epochs: 1", "max_steps: 5").replace("training.epochs", "training.max_steps")
     root = build({"pipelines/methods/mask.yaml": method, "params.yaml": files["params.yaml"] + layer})
-    own = sources_of(root, registry)
+    own = found(root, registry)
     assert own["phases.search.training.epochs"].source == "ours: params.yaml:20"
     assert "phases.search.training.max_steps" not in own

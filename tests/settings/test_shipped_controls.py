@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,10 +15,9 @@ from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.derived import differences, takes_away, undeclared
 from regft_core.settings.project import Project
 from regft_core.settings.yaml_paths import names
-from tests.small_project import preset
+from tests.small_project import REPOSITORY, preset
 
-ROOT = Path(__file__).resolve().parents[2]
-PRESETS = names(ROOT, "pipelines/presets")
+PRESETS = names(REPOSITORY, "pipelines/presets")
 #: Of plain fine-tuning with an arm's compute: that its protocol is the arm's own is asserted by itself.
 MATCHED = "_matched_compute"
 #: Methods whose compute is a whole number of epochs, and of steps.
@@ -31,7 +29,7 @@ ROWS = 320
 @cache
 def shipped(protocol: str = "epochs: 4") -> Project:
     """A project that lists every shipped method, under a shared protocol."""
-    methods = names(ROOT, "pipelines/methods")
+    methods = names(REPOSITORY, "pipelines/methods")
     if "max_steps" in protocol:  # searches that count epochs have no compute in steps
         methods = ["vanilla", *(one for name in SOUPS for one in (name, f"{name}{MATCHED}"))]
     params = {
@@ -42,7 +40,7 @@ def shipped(protocol: str = "epochs: 4") -> Project:
         "training": yaml.safe_load(protocol),
         "report": {"reference": "vanilla"},
     }
-    return open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
+    return open_project(REPOSITORY, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
 
 
 def built(project: Project, name: str, task: str | None) -> Method | None:

@@ -9,8 +9,8 @@ import pytest
 from regft_core.api import Project
 from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
-from tests.promises.kit import write_method
-from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
+from tests.promises.kit import done, write_method
+from tests.small_project import PAIRS, SCORES, TASK, build, review, write_csv
 
 #: 800 words are more tokens than any encoder here reads.
 LONG = review(1, 800)
@@ -29,8 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for method_name in ("vanilla", "pooled"):
         for task in tasks:
             project.run(method_name, task)
-    done = stage(root, "report")
-    assert done.returncode == 0, done.stderr
+    done(root, "report")
     return root
 
 

@@ -1,21 +1,35 @@
-"""What is exported is what was scored; the card says what it is, what weakens it and how to use it."""
+"""What is exported is what was scored, also what answers in place of a model; cards, submissions."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import yaml
 from huggingface_hub import ModelCard
+from mlflow.pyfunc import load_model
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from regft_core.errors import ModelError
+from regft_core.api import Project
+from regft_core.data.examples import Example
+from regft_core.errors import ExportMismatch, ModelError
 from regft_core.runs.opened_project import Job
-from regft_core.serve.export import export, push
+from regft_core.schema.tasks import SubmissionConfig, TaskConfig
+from regft_core.serve.export import export, push, submission_lines
+from regft_core.serve.model import load_served
+from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
 from tests.hub_double import serving
-from tests.small_project import stage, write_csv
+from tests.promises.kit import done
+from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, write_csv
 
 
 def card_of(directory: Path) -> str:
@@ -62,13 +76,11 @@ def test_the_commands_that_the_report_names_work(trained: Path) -> None:
     page = (trained / "reports" / "report.html").read_text()
     command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
     name, *arguments = command[1].split()
-    done = stage(trained, name, *arguments)
-    assert done.returncode == 0, done.stderr
-    printed = re.search(r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done.stdout)
-    assert printed is not None, done.stdout
+    printed = re.search(
+        r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done(trained, name, *arguments)
+    )
     write_csv(trained / "new.csv", [("review", "one", "other"), ("good film", "good", "bad")])
-    done = stage(trained, *printed[1].split(), "--overwrite")
-    assert done.returncode == 0, done.stderr
+    done(trained, *printed[1].split(), "--overwrite")
     assert (trained / "predictions.csv").is_file()
 
 
@@ -94,3 +106,153 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
     with raises_code(ModelError, "bad-accuracy", "regression"):
         export(Job(str(copy), "vanilla", "scores", "16", 1), tmp_path / "none", accuracy=0.9)
     assert not (tmp_path / "none").exists()
+
+
+# -------------------------------------------------------------------------------------------------------- submissions
+
+
+DESCRIBED = {"kind": "classification", "labels": ["bad", "good"]}
+ROWS = [Example(str(10 + n), "x", None, 0) for n in range(3)]
+LOGITS = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
+
+
+def submission(**given: Any) -> SubmissionConfig:
+    return SubmissionConfig.model_validate({"files": {"X.tsv": "test"}, **given})
+
+
+def test_glue_has_positions_and_labels_by_name() -> None:
+    lines = submission_lines(submission(format="glue"), ROWS, LOGITS, DESCRIBED)
+    assert lines == ["index\tprediction", "0\tgood", "1\tbad", "2\tgood"]
+    named = submission(format="glue", labels={"bad": "0", "good": "1"})
+    assert submission_lines(named, ROWS, LOGITS, DESCRIBED)[1:] == ["0\t1", "1\t0", "2\t1"]
+
+
+def test_glue_values_are_within_the_range() -> None:
+    task = {"kind": "regression", "labels": None, "range": [0.0, 5.0]}
+    lines = submission_lines(submission(format="glue"), ROWS, np.array([[-0.2], [3.14159], [7.0]]), task)
+    assert lines[1:] == ["0\t0.000", "1\t3.142", "2\t5.000"]
+
+
+def test_clue_is_json_lines_with_the_sets_own_ids() -> None:
+    lines = submission_lines(submission(format="clue", labels={"bad": "0", "good": "1"}), ROWS, LOGITS, DESCRIBED)
+    assert [json.loads(line) for line in lines] == [
+        {"id": 10, "label": "1"},
+        {"id": 11, "label": "0"},
+        {"id": 12, "label": "1"},
+    ]
+
+
+@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"])
+def test_the_tasks_of_glue_name_its_files(name: str) -> None:
+    task = TaskConfig.model_validate(yaml.safe_load((REPOSITORY / f"pipelines/tasks/{name}.yaml").read_text()))
+    names = {"cola": "CoLA", "sst2": "SST-2", "stsb": "STS-B", "mnli": "MNLI-m"}
+    assert next(iter(task.submission.files)) == f"{names.get(name, name.upper())}.tsv"
+
+
+def test_labels_that_are_not_the_tasks_are_refused() -> None:
+    data = yaml.safe_load((REPOSITORY / "pipelines" / "tasks" / "sst2.yaml").read_text())
+    data["submission"]["labels"] = {"negative": "0"}
+    with pytest.raises(ValueError, match=r"submission\.labels"):
+        TaskConfig.model_validate(data)
+
+
+# ----------------------------------------------------------------------------------- what answers in place of a model
+
+
+TASKS = {"reviews": (TASK, "dev"), "pairs": (PAIRS, "pairs-dev"), "scores": (SCORES, "scores-dev")}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("words") / "project"
+    tasks = {name: declared for name, (declared, _) in TASKS.items()}
+    methods = ["vanilla", "tfidf_logistic", "majority", "combination"]
+    build(folder, tasks=tasks, methods=methods, grid={"tasks": list(tasks), "seeds": [1]})
+    project = Project.open(folder)
+    for method in methods[1:]:
+        for task in tasks:
+            project.run(method, task)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["tfidf_logistic", "majority", "combination"])
+@pytest.mark.parametrize("task", list(TASKS))
+def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, method: str, task: str) -> None:
+    folder = export(Job(str(root), method, task, "16", 1), tmp_path / "exported")
+    encoder = ["encoder"] if method == "combination" else []
+    names = ["MLmodel", "README.md", *encoder, "kept.safetensors", "regft.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    served = load_served(folder, "cpu")
+    by_mlflow = load_model(str(folder)).predict(pd.read_csv(root / "data" / f"{TASKS[task][1]}.csv"))
+    counted = predict_file(served, root / "data" / f"{TASKS[task][1]}.csv", tmp_path / "out.csv")
+    found, expected = read_csv(tmp_path / "out.csv"), predictions(root, method, task)
+    assert (counted.rows, counted.cut) == (len(expected), 0)
+    assert [list(by_mlflow), len(by_mlflow)] == [[name for name in found[0] if name in by_mlflow], len(found)]
+    assert [str(value) for value in by_mlflow["prediction"]] == [row["prediction"] for row in found]
+    for row, one in zip(found, expected, strict=True):
+        if task == "scores":
+            assert float(row["prediction"]) == pytest.approx(one["prediction"], rel=1e-5)  # six digits
+        else:
+            assert row["prediction"] == ("bad", "good")[one["prediction"]]
+            scores = [float(row["probability_bad"]), float(row["probability_good"])]
+            assert scores == pytest.approx(one["scores"], abs=2e-6)
+
+
+@pytest.mark.parametrize("method", ["pair_cosine", "zero_shot_similarity"])
+def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) -> None:
+    pairs = [("good film", "good film", 5), ("bad plot", "slow actor", 0), ("good plot", "good film", 3)] * 6
+    task = SCORES | {"columns": {"text": "one", "text_pair": "other", "label": "stars"}}
+    folder = tmp_path / "project"
+    build(folder, tasks={"alike": task}, methods=["vanilla", method], grid={"tasks": ["alike"], "seeds": [1]})
+    for name in ("scores", "scores-dev"):
+        lines_of = [f"{one},{other},{stars}" for one, other, stars in pairs]
+        (folder / "data" / f"{name}.csv").write_text("\n".join(["one,other,stars", *lines_of]) + "\n")
+    Project.open(folder).run(method, "alike")
+    served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / "exported"), "cpu")
+    predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / "out.csv")
+    expected = [row["prediction"] for row in predictions(folder, method, "alike")]
+    found = [float(row["prediction"]) for row in read_csv(tmp_path / "out.csv")]
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert len(set(found)) > 1
+
+
+def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -> None:
+    job = Job(str(root), "tfidf_logistic", "reviews", "16", 1)
+    folder = export(job, tmp_path / "exported")
+    for change, code, said in (
+        ({"answered_by": {"regulariser": "gone"}}, "bad-export", "'gone'"),
+        ({"answered_by": {"regulariser": "hype"}}, "bad-export", "'hype'"),
+        ({"answered_by": {"regulariser": "tfidf_logistic", "options": {"wrods": 2}}}, "bad-export", "wrods"),
+        ({"answered_by": None}, "not-an-export", "config.json"),
+    ):
+        other = Path(shutil.copytree(folder, tmp_path / "other", dirs_exist_ok=True))
+        described = json.loads((folder / "regft.json").read_text()) | change
+        (other / "regft.json").write_text(json.dumps(described))
+        with raises_code(ModelError, code, said):
+            load_served(other, "cpu")
+    (folder / "kept.safetensors").write_bytes(b"no tensors")
+    with raises_code(ModelError, "bad-export", "cannot be read as safetensors"):
+        load_served(folder, "cpu")
+    combined = export(Job(str(root), "combination", "reviews", "16", 1), tmp_path / "combined")
+    (combined / "encoder" / "config.json").write_text("{}")
+    with raises_code(ModelError, "cannot-load", "encoder"):
+        load_served(combined, "cpu")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with raises_code(ModelError, "in-the-way"):
+        export(job, tmp_path / "mine")
+
+
+def test_nothing_is_left_behind_when_it_would_answer_differently(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(path: Path, tensors: Mapping[str, Tensor]) -> None:
+        save_file({name: t if name != "bias" else t + 1 for name, t in tensors.items()}, path)
+
+    monkeypatch.setattr("regft_core.serve.export.write_tensors", other)
+    job = Job(str(root), "tfidf_logistic", "scores", "16", 1)
+    with pytest.raises(ExportMismatch):
+        export(job, tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
+    monkeypatch.undo()
+    assert "weight" in load_file(export(job, tmp_path / "exported") / "kept.safetensors")

@@ -1,11 +1,11 @@
+"""The run store: commit and get, checkpoints, locks, budget, weights that are shared."""
+
 from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
-import signal
-import time
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import torch
 
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import StoreError
+from regft_core.runs.outputs import share, take_shared
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import NotStored, RunStore
+from stages.store import _prune
 from tests.errors import raises_code
 
 IDENTITY: dict[str, Any] = {"method": "vanilla", "seed": 0, "training": {"learning_rate": 2e-5}}
@@ -101,19 +103,6 @@ def test_a_manifest_that_leads_out_of_the_run_is_refused(tmp_path: Path) -> None
 # ----------------------------------------------------------------------------- damage
 
 
-def test_damaged_weights_are_never_loaded(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    stored = commit(store)
-    flip_byte(stored.path / "weights.safetensors")
-    again = store.get(stored.key)
-    assert again is not None  # sizes are right: only the full hash can tell
-    with raises_code(StoreError, "damaged-run", "weights.safetensors: its content has changed"):
-        again.load_tensors()
-    (stored.path / "weights.safetensors").unlink()  # by hand: pruned
-    assert not again.has_weights
-    assert store.get(stored.key) is not None
-
-
 def test_a_run_moved_under_another_key_is_refused(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     stored = commit(store, seed=0)
@@ -124,24 +113,6 @@ def test_a_run_moved_under_another_key_is_refused(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------- checkpoints
-
-
-def test_the_latest_checkpoint_is_resumed(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    with store.open(KEY, IDENTITY) as run:
-        assert run.load_checkpoint() is None
-        for step in range(1, 5):
-            run.save_checkpoint(tensors(step), {"step": step, "phase": "finetune"})
-        assert [p.name for p in run.path.iterdir()] == ["checkpoint.safetensors"]
-    with store.open(KEY, IDENTITY) as run:
-        found = run.load_checkpoint()
-        loaded, meta = found
-        assert meta == {"step": 4, "phase": "finetune"}
-        assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors(4).items())
-        run.save_checkpoint({}, {"step": 5})
-        assert run.load_checkpoint() == ({}, {"step": 5})
-        run.commit({})
-        assert not run.path.exists()
 
 
 @pytest.mark.parametrize("byte", [0, 30, -1])
@@ -191,39 +162,6 @@ def test_files_have_the_rights_of_the_umask(tmp_path: Path, mask: int) -> None:
     files = [path for path in stored.path.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
     assert stored.path.stat().st_mode & 0o777 == 0o777 & ~mask
-
-
-# ----------------------------------------------------------------------------- locks
-
-
-def train(path: Path, pause: float) -> None:
-    """Stand-in for training: the weights depend on every step and on the order of the steps."""
-    with RunStore(path).open(KEY, IDENTITY) as run:
-        found = run.load_checkpoint()
-        weights, start = (found[0]["w"], found[1]["step"]) if found else (torch.zeros(5), 0)
-        for step in range(start, 6):
-            weights = weights * 0.5 + step
-            time.sleep(pause)
-            run.save_checkpoint({"w": weights}, {"step": step + 1})
-        run.commit({"from": start}, {"weights": {"w": weights}})
-
-
-def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits_and_goes_on(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    first, second = (fork.Process(target=train, args=(tmp_path / "s", pause)) for pause in (0.2, 0.0))
-    first.start()
-    while not list(tmp_path.rglob("checkpoint.safetensors")):
-        time.sleep(0.01)
-    second.start()
-    time.sleep(0.1)
-    os.kill(first.pid or 0, signal.SIGKILL)
-    second.join(60)
-    first.join()
-    train(tmp_path / "whole", 0.0)
-    stored, whole = (RunStore(tmp_path / name).get(KEY) for name in ("s", "whole"))
-    assert stored.result["from"] > 0
-    assert stored.tensors_sha256() == whole.tensors_sha256()
-    assert sorted(path.name for path in stored.path.parent.iterdir()) == [KEY, f"{KEY}.lock"]
 
 
 # ----------------------------------------------------------------------------- budget
@@ -303,3 +241,21 @@ def test_a_full_disk_is_named_and_harms_nothing(tmp_path: Path, monkeypatch: pyt
         assert found[1] == {"step": 1}
         assert store.get(KEY) is None
         run.commit({"score": 1}, {"weights": tensors()})
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:
+    store, clone, identity = RunStore(tmp_path / "store", 10), RunStore(tmp_path / "clone"), {"seed": 0}
+    key = sha256_json(identity)
+    with store.open(key, identity) as run:
+        run.commit({}, {"weights": {"w": torch.ones(100)}})
+    assert (share(tmp_path, store, [key]), share(tmp_path, store, [key])) == (1, 0)
+    take_shared(tmp_path, clone, key)
+    stored = clone.get(key)
+    assert torch.equal(stored.load_tensors()["w"], torch.ones(100))
+    shutil.rmtree(tmp_path / "weights")
+    _prune(store)
+    with raises_code(StoreError, "no-weights", key):
+        share(tmp_path, store, [key])

@@ -17,8 +17,19 @@ from regft_core.runs.records import MARK
 from regft_core.tracking.trackers.mlflow import Tracker, register
 from tests.errors import raises_code
 from tests.report.synthetic import TRAINING
-from tests.tracking.logged import client, current, files_of, history, search, snapshot
-from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree, sync
+from tests.tracking.tree import (
+    HYPE,
+    SEARCHED,
+    VANILLA,
+    Tree,
+    client,
+    current,
+    files_of,
+    history,
+    search,
+    snapshot,
+    sync,
+)
 
 SEEDS = [0, 1]
 
@@ -70,14 +81,15 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
 def test_the_reports_intervals_and_verdicts_are_those_of_the_same_runs(grid: Tree) -> None:
     mean = sum(grid.scores(HYPE)) / 2
     bounds = {"mean": mean / 100, "low": 0.6, "high": 0.7, "n": 2}
-    hype = {"dev": {"accuracy": bounds}, "verdict_reference": "better"}
+    hype = {"dev": {"accuracy": bounds}, "verdict_reference": "better", "no_better_than_constant": ["dev", "hans"]}
     grid.report("text", {"rte-300": {"hype_n": hype, "vanilla": {"dev": {"accuracy": bounds}}}})
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     runs = current(grid.root)
     cell, other = runs["hype_n rte-300"], runs["vanilla rte-300"]
     wanted = {"score": mean, "score_low": 60.0, "score_high": 70.0}
     assert {name: cell.data.metrics[name] for name in wanted} == wanted
-    assert cell.data.tags["verdict_reference"] == "better"
+    shown = {"verdict_reference": "better", "no_better_than_constant": "dev, hans"}
+    assert cell.data.tags.items() >= shown.items()
     assert "score_low" not in other.data.metrics, "the report is about other runs"
     assert (files_of(runs["report"]) / "report.html").is_file()
 

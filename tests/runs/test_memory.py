@@ -1,4 +1,4 @@
-"""Vectors of a frozen encoder over the runs of a grid: computed once, with the scores of runs without them."""
+"""What a process keeps over the runs of a grid: vectors of a frozen encoder, and tokens."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from typing import Any
 
 import pytest
 
-from regft_core.data.encode import vector_memory
+from regft_core.data import encode as module
+from regft_core.data.encode import encode, token_memory, vector_memory
+from regft_core.data.examples import Example
+from regft_core.data.prompts import Reading
 from regft_core.errors import InputChanged
 from regft_core.models import load
 from regft_core.runs import finished_model
 from regft_core.runs.context import Context
-from regft_core.runs.evaluate import evaluation_settings
+from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.opened_project import Job
 from regft_core.runs.run import run
+from tests.data.test_batches import PAIRS, SINGLES
 from tests.promises.kit import folded as make_folded
 from tests.runs.conftest import change, job, refresh, stored, write_method
+from tests.tiny import tiny_tokenizer
 
 NO_STEPS: dict[str, Any] = {"epochs": 0}
 #: Under another name of its phase than the probe, so that it fits by itself.
@@ -150,5 +155,47 @@ def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:
     assert folds.phase("head").identity()["rows_alone"] is True
     assert whole.phase("head").identity()["rows_alone"] is False
     assert folds.phase("finetune").identity()["rows_alone"] is False  # its start has a key that says so
-    assert evaluation_settings(folds)["rows_alone"] is True
-    assert evaluation_settings(whole)["rows_alone"] is False
+    assert evaluation_identity(folds, "0")["rows_alone"] is True
+    assert evaluation_identity(whole, "0")["rows_alone"] is False
+
+
+# ------------------------------------------------------------------------------------------------------------- tokens
+
+
+BERT: Any = tiny_tokenizer("bert")
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    calls: list[int] = []
+    original = module._tokenise
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "_tokenise", counted)
+    return calls
+
+
+def test_the_second_time_nothing_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, memory = count_calls(monkeypatch), token_memory("first")
+    first = encode(PAIRS, BERT, 16, memory)
+    relabelled = [Example("x" + e.idx, e.text, e.text_pair, 0) for e in PAIRS]
+    second = encode(relabelled, BERT, 16, memory)
+    assert len(calls) == 1
+    assert (second.input_ids, second.token_type_ids) == (first.input_ids, first.token_type_ids)
+    assert second.segment == first.segment
+    assert (second.labels, second.ids) == ([0, 0, 0], ["xa", "xb", "xc"])  # which are no part of the cache
+
+
+def test_whatever_changes_the_tokens_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, memory = count_calls(monkeypatch), token_memory("other")
+    encode(PAIRS, BERT, 16, memory)
+    encode(PAIRS, BERT, 17, memory)
+    for rows in (PAIRS[::-1], PAIRS[:2], SINGLES):
+        encode(rows, BERT, 16, memory)
+    for reading in (Reading("a ", 1, 0), Reading("", 2, 1), Reading("", 2, 2)):
+        for _ in range(2):
+            assert encode(SINGLES, BERT, 8, memory, reading=reading) == encode(SINGLES, BERT, 8, reading=reading)
+    assert len(calls) == 5 + 3 + 6
+    assert token_memory("a") is token_memory("a") is not token_memory("b")

@@ -190,7 +190,7 @@ class RunStore:
                 return
             with atomic_directory(self.directory(key)) as folder:
                 for name, content in packed.items():
-                    if ".." in Path(name).parts:
+                    if Path(name).is_absolute() or ".." in Path(name).parts:
                         raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name}")
                     fill_in(folder / name, content)
                 StoredRun(key, folder).check()

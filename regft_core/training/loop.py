@@ -154,9 +154,8 @@ class Loop:
         # No epochs means no steps, whatever number of steps the shared protocol has.
         self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
         self.total = self.total if self.steps is None else self.steps
-        warmup = optim.warmup_steps(self.total, training.warmup_ratio)
+        self.warmup = optim.warmup_steps(training, self.total)
         self.schedule = SCHEDULES.load(training.schedule).factor
-        self.warmup = warmup if training.warmup_steps is None else min(training.warmup_steps, self.total)
         special = self.stack.parameter_groups()
         parameters = dict(self.trainee.named_trainable())
         for group in special:

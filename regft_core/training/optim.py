@@ -91,9 +91,10 @@ def load_optimizer_tensors(
                 optimizer.state[parameter][entry] = value.to(device, copy=True)
 
 
-def warmup_steps(total: int, ratio: float) -> int:
-    """Number of warm-up steps, rounded up as in the usual fine-tuning scripts."""
-    return math.ceil(total * ratio)
+def warmup_steps(training: TrainingConfig, total: int) -> int:
+    """Number of warm-up steps of ``total``; a share of them is rounded up as in the usual fine-tuning scripts."""
+    given = training.warmup_steps
+    return math.ceil(total * training.warmup_ratio) if given is None else min(given, total)
 
 
 def rate_factor(schedule: Callable[[float], float], step: int, total: int, warmup: int) -> float:

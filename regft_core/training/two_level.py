@@ -156,7 +156,7 @@ class TwoLevelStep:
             self.implicit_share = own / torch.clamp(global_norm(direct) + own, min=1e-30)
 
     def _update(self, step: Step, gradient: list[Tensor]) -> None:
-        warmup = warmup_steps(step.total, step.setting.training.warmup_ratio)
+        warmup = warmup_steps(step.setting.training, step.total)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * rate_factor(self.shape, step.index, step.total, warmup)
         for parameter, value in zip(self.upper, gradient, strict=True):

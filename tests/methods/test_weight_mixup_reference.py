@@ -145,6 +145,14 @@ def test_attention_stays_in_range_and_moves(options: dict[str, Any]) -> None:
     assert any(not torch.equal(a, b) for a, b in zip(before, attention(run), strict=True))
 
 
+def test_attention_has_the_shared_warm_up() -> None:
+    run = searching({"attention_learning_rate": 0.1}, training=TRAINING.model_copy(update={"warmup_steps": 4}))
+    upper = run.method.two_level
+    rates = calls_of(upper, "updated", lambda *_: upper.optimizer.param_groups[0]["lr"])
+    run.loop().train()
+    assert rates[:5] == pytest.approx([0.0, 0.025, 0.05, 0.075, 0.1])
+
+
 def test_attention_is_updated_once_a_step_whatever_the_accumulation() -> None:
     run = searching(training=TRAINING.model_copy(update={"batch_size": 2, "accumulation": 2}))
     updated = calls_of(run.method.two_level, "updated", lambda index, *_: index)

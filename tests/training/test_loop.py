@@ -112,7 +112,8 @@ def test_a_number_of_steps_goes_before_epochs_and_no_epochs_are_no_steps() -> No
 
 
 def test_schedules() -> None:
-    assert warmup_steps(10, 0.11) == 2
+    assert warmup_steps(TRAINING.model_copy(update={"warmup_ratio": 0.11}), 10) == 2
+    assert warmup_steps(TRAINING.model_copy(update={"warmup_steps": 12}), 10) == 10
     assert [rate_factor(SCHEDULES.load("linear").factor, s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
     assert rate_factor(SCHEDULES.load("constant").factor, 3, 4, 1) == 1.0
     assert rate_factor(SCHEDULES.load("cosine").factor, 2, 4, 0) == pytest.approx(0.5)

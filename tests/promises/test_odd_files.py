@@ -27,6 +27,7 @@ from regft_core.models.export_record import Served
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
+from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import predict_file
 from stages.fit import fit, init
 from tests.errors import codes_of
@@ -203,11 +204,12 @@ ODD: dict[str, Odd] = {
 }
 
 
-class Model:
+class Model(ServedModel):
     """Answers each text with the same probabilities."""
 
-    served = Served(text="text", kind="classification", max_length=None)
-    labels, pairs, directory, precision, device = ("bad", "good"), False, Path("nowhere"), "fp32", "cpu"
+    def __init__(self, **told: Any) -> None:
+        served = Served(text="text", kind="classification", max_length=None, **told)
+        super().__init__(served, ("bad", "good"), Path("nowhere"))
 
     def scores(self, examples: Sequence[Any]) -> Any:
         return np.full((len(examples), 2), 0.5)
@@ -283,14 +285,14 @@ def test_the_plan_of_a_written_task_says_the_same(odd: Odd, tmp_path: Path) -> N
 
 
 def test_predict_says_the_same(odd: Odd, tmp_path: Path) -> None:
-    told = FileFormat(**{key: value for key, value in odd.options.items() if key in vars(UNSAID)})  # type: ignore[arg-type]
+    told = FileFormat(**{key: value for key, value in odd.options.items() if key in vars(UNSAID)})
     if isinstance(odd.predict, str):
         with pytest.raises(RegftError) as caught:
-            predict_file(Model(), tmp_path / odd.name, tmp_path / "out.jsonl", told)  # type: ignore[arg-type]
+            predict_file(Model(), tmp_path / odd.name, tmp_path / "out.jsonl", told)
         assert caught.value.code == odd.predict
         assert "under source" not in str(caught.value)
         return
-    counted = predict_file(Model(), tmp_path / odd.name, tmp_path / "out.jsonl", told, keep=["label"])  # type: ignore[arg-type]
+    counted = predict_file(Model(), tmp_path / odd.name, tmp_path / "out.jsonl", told, keep=["label"])
     answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(answers) == counted.rows >= 40
     assert sum(answer["prediction"] is None for answer in answers) == odd.predict
@@ -299,9 +301,7 @@ def test_predict_says_the_same(odd: Odd, tmp_path: Path) -> None:
 
 def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
     """A new file is read as UTF-8 where it is that, else as the training file was."""
-    model = Model()
-    told = {"encoding": "cp1252", "sheet": "answers", "delimiter": ";"}
-    model.served = model.served.model_copy(update={"file_format": told})
+    model = Model(file_format={"encoding": "cp1252", "sheet": "answers", "delimiter": ";"})
     for name, content in {
         "western.csv": "text;a, b\nschön;x\n".encode("cp1252"),
         "utf.csv": "text\nschön\n".encode(),
@@ -309,5 +309,5 @@ def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
         "two.xlsx": workbook(notes=[["x"]], answers=[["text"], ["schön"]]),
     }.items():
         (tmp_path / name).write_bytes(content)
-        predict_file(model, tmp_path / name, tmp_path / f"{name}.jsonl", keep=["text"])  # type: ignore[arg-type]
+        predict_file(model, tmp_path / name, tmp_path / f"{name}.jsonl", keep=["text"])
         assert json.loads((tmp_path / f"{name}.jsonl").read_text())["text"] == "schön"

@@ -171,7 +171,7 @@ print(json.dumps(answers))
 HARMLESS: list[tuple[str, str, str]] = [
     ("training/loop.py", "", "\n# a comment\n"),
     ("training/loop.py", '"""The only training loop.', '"""The one loop.'),
-    ("training/graphs.py", "if TYPE_CHECKING:", "if TYPE_CHECKING:\n    import regft_core.methods.pats"),
+    ("training/step.py", "if TYPE_CHECKING:", "if TYPE_CHECKING:\n    import regft_core.methods.pats"),
     ("grid/executors/serial.py", "", "\nUNUSED = 1\n"),
     ("progress.py", "LOG_SECONDS = 60.0", "LOG_SECONDS = 30.0"),
     ("__init__.py", '__version__ = "', '__version__ = "9'),

@@ -155,8 +155,8 @@ def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:
     assert folds.phase("head").identity()["rows_alone"] is True
     assert whole.phase("head").identity()["rows_alone"] is False
     assert folds.phase("finetune").identity()["rows_alone"] is False  # its start has a key that says so
-    assert evaluation_identity(folds, "0")["rows_alone"] is True
-    assert evaluation_identity(whole, "0")["rows_alone"] is False
+    assert evaluation_identity(folds)["rows_alone"] is True
+    assert evaluation_identity(whole)["rows_alone"] is False
 
 
 # ------------------------------------------------------------------------------------------------------------- tokens

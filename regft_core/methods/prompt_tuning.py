@@ -12,7 +12,7 @@ Decisions:
   embeddings of as many words, drawn at random.
 - the vectors are decayed like every other matrix.
 - a plain model cannot hold them: evaluation puts them back, an ordinary export is refused.
-- BART (its decoder reads ids) and XLNet (padding on the left, between them and the text) are refused.
+- padding on the left stays before the vectors. BART (its decoder reads ids) and XLNet are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regft_core.hooks.base import Declares, Description, Handed, Phase, Regulari
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
-#: Families in which vectors cannot stand before the words: the decoder reads ids, padding stands on the left.
+#: Families that are refused: BART's decoder reads ids, XLNet's own head the last position.
 REFUSED = ("bart", "xlnet")
 
 

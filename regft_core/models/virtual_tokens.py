@@ -104,7 +104,8 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 class Prompts:
     """Puts the rows of ``table`` [P, E] before the word embeddings of every forward pass.
 
-    The encoder reads P + n positions; segment ids of the new ones are 0. With ``strip`` the hidden states of the
+    The encoder reads P + n positions; segment ids of the new ones are 0. Padding on the left stays in front of them, so
+    that their distance from the text does not depend on the other rows. With ``strip`` the hidden states of the
     first P positions are taken off again before anything reads them, and a pooler inside the encoder reads
     the text's own first token. A head that pools over the attention mask always gets them stripped.
 
@@ -135,16 +136,20 @@ class Prompts:
         require_room(self.method, base, ids.shape[1], count)
         words = base.get_input_embeddings()(ids)
         own = self.table.unsqueeze(0).expand(rows, -1, -1).to(words.dtype)
-        changed = {**kwargs, "input_ids": None, "inputs_embeds": torch.cat([own, words], dim=1)}
         mask = kwargs.get("attention_mask")
-        changed["attention_mask"] = _extended(torch.ones_like(ids) if mask is None else mask, count, 1)
+        mask = _extended(torch.ones_like(ids) if mask is None else mask, count, 1)
+        vectors = torch.cat([own, words], dim=1)
+        if self.trainee.tokenizer.padding_side == "left":
+            # A stable sort: padding first, then the vectors and the text in their order.
+            places = mask.argsort(dim=1, stable=True)
+            mask, vectors = mask.gather(1, places), vectors.take_along_dim(places.unsqueeze(-1), 1)
+        changed = {**kwargs, "input_ids": None, "inputs_embeds": vectors, "attention_mask": mask}
         if kwargs.get("token_type_ids") is not None:
             changed["token_type_ids"] = _extended(kwargs["token_type_ids"], count, 0)
         current = self.trainee.current
         if current is not None:
             # What forward sites know of the running pass has to fit the tensors they see.
             segment = None if current.segment is None else _extended(current.segment, count, -1)
-            mask = _extended(current.attention_mask, count, 1)
             self.trainee.current = dataclasses.replace(current, attention_mask=mask, segment=segment)
         return args[1:], changed
 

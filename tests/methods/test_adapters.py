@@ -13,12 +13,13 @@ from regft_core.hooks.base import Regulariser, Setting
 from regft_core.methods.lora import Lora
 from regft_core.methods.prefix_tuning import PrefixTuning
 from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
+from regft_core.models.sites import classify
 from regft_core.models.virtual_tokens import FAMILIES as PREFIXED
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, source_of
 from tests.skips import needs
-from tests.tiny import ARCHITECTURES
+from tests.tiny import ARCHITECTURES, EMBEDDERS
 
 
 def bench(cls: type[Regulariser], options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, Any]:
@@ -308,6 +309,16 @@ def test_pooled_heads_pool_over_the_text_in_both(pooling: str) -> None:
         mask = run.inputs()["attention_mask"].unsqueeze(-1)
         pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
         assert torch.allclose(run.logits(), plain.classifier(pooled), atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ["bert", *EMBEDDERS])
+def test_padding_comes_between_no_vector_and_the_text(architecture: str) -> None:
+    run, _ = bench(PromptTuning, architecture=architecture)
+    together = run.logits()
+    for row, expected in enumerate(together):
+        with torch.no_grad():
+            alone, _ = classify(run.model, run.stream.collate([row]).model_inputs())
+        assert torch.allclose(alone[0], expected, atol=1e-5)
 
 
 def test_the_two_starts() -> None:

@@ -73,6 +73,8 @@ class Architecture:
     finished_mask: Literal["global", "by_layer"] | None = None
     #: The real token whose last hidden state stands for the text.
     summary: Literal["first", "last"] = "first"
+    #: The side of padding that neither a head nor absolute positions read; None: the tokenizer's, either will do.
+    padding: Literal["left", "right"] | None = "right"
     model_types: tuple[str, ...] = ()
 
     @property

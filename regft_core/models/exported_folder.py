@@ -76,8 +76,8 @@ def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:
     """
     refuse_outside(directory)
     take_fast_products()
-    tokenizer = read_tokenizer(directory, str(directory))
     model = load_classifier(directory)
+    tokenizer = read_tokenizer(directory, str(directory), model.config.model_type)
     rows = model.get_input_embeddings().num_embeddings
     if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
         message = f"{directory}: the tokenizer has tokens ({beyond[0]!r}) beyond the {rows} rows of the embedding"

@@ -30,11 +30,14 @@ from regft_core.schema import DropoutConfig
 def load_tokenizer(source: ModelSource) -> Any:
     """Return the fast tokenizer of ``source``; raises as ``read_tokenizer``."""
     path = source.opened()
-    return read_tokenizer(path, f"model '{source.name}' ({path})")
+    return read_tokenizer(path, f"model '{source.name}' ({path})", source.config().get("model_type"))
 
 
-def read_tokenizer(directory: Path, where: str) -> Any:
-    """Return the tokenizer of a folder. Raises ModelError when it is none that is fast and has a padding token."""
+def read_tokenizer(directory: Path, where: str, model_type: str | None) -> Any:
+    """Return the tokenizer of a folder, which pads where the family reads no padding.
+
+    Raises ModelError when it is none that is fast and has a padding token.
+    """
     from transformers import AutoTokenizer
 
     try:
@@ -50,6 +53,7 @@ def read_tokenizer(directory: Path, where: str) -> Any:
     if tokenizer.pad_token_id is None:
         hint = "set tokenizer.pad_token and save the tokenizer beside the weights, or use another encoder"
         raise ModelError("pad-token-missing", f"{where}: its tokenizer has no padding token\n    -> {hint}")
+    tokenizer.padding_side = architecture_of(model_type, where).padding or tokenizer.padding_side
     return tokenizer
 
 

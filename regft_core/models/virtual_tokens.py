@@ -104,9 +104,8 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 class Prompts:
     """Puts the rows of ``table`` [P, E] before the word embeddings of every forward pass.
 
-    The encoder reads P + n positions; segment ids of the new ones are 0. Padding on the left stays in front of them, so
-    that their distance from the text does not depend on the other rows. With ``strip`` the hidden states of the
-    first P positions are taken off again before anything reads them, and a pooler inside the encoder reads
+    The encoder reads P + n positions, padding on the left before them; segment ids of the new ones are 0. With
+    ``strip`` hidden states begin with the text again before anything reads them, and a pooler inside the encoder reads
     the text's own first token. A head that pools over the attention mask always gets them stripped.
 
     Args:
@@ -140,8 +139,7 @@ class Prompts:
         mask = _extended(torch.ones_like(ids) if mask is None else mask, count, 1)
         vectors = torch.cat([own, words], dim=1)
         if self.trainee.tokenizer.padding_side == "left":
-            # A stable sort: padding first, then the vectors and the text in their order.
-            places = mask.argsort(dim=1, stable=True)
+            places = mask.argsort(dim=1, stable=True)  # padding, then the vectors and the text in their order
             mask, vectors = mask.gather(1, places), vectors.take_along_dim(places.unsqueeze(-1), 1)
         changed = {**kwargs, "input_ids": None, "inputs_embeds": vectors, "attention_mask": mask}
         if kwargs.get("token_type_ids") is not None:

@@ -97,7 +97,7 @@ def export_model(
             stock = (plain, tokenizer) if not (temporary / CODE).is_file() else ()
             write_served(temporary, served, *stock)
         _check_logits(temporary, directory, expected / temperature, model, check_batch)
-        _check_tokenizer(temporary, directory, tokenizer, longest)
+        _check_tokenizer(temporary, directory, tokenizer, longest, plain.config.model_type)
         if onnx:
             gap = write_onnx(plain, temporary, check_batch)
             section = card_section(gap, len(expected), tokenizer, getattr(plain, "rows_per_example", 1) == 2)
@@ -142,7 +142,7 @@ def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: boo
     """
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length = longest
-    tokenizer.backend_tokenizer.enable_truncation(max_length=max_length)
+    tokenizer.backend_tokenizer.enable_truncation(max_length=max_length, direction=tokenizer.truncation_side)
     if not typed:
         names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
         tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
@@ -169,9 +169,9 @@ def _check_logits(
         raise ExportMismatch("export-differs", f"{message}\n    -> {hint}; predictions are in work/evaluate")
 
 
-def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int) -> None:
+def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int, model_type: str) -> None:
     """Raise ExportMismatch where the written tokenizer gives other tokens, or truncates elsewhere."""
-    again = read_tokenizer(temporary, str(directory))
+    again = read_tokenizer(temporary, str(directory), model_type)
     same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
     long = " ".join(_PROBE * min(longest, 1000))
     cut = again(long, truncation=True)["input_ids"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from regft_core.data.batches import collate, padding_of
@@ -51,20 +52,10 @@ def exported(
     separate = getattr(loaded.model, "rows_per_example", 1)
     encoded = encode(examples, loaded.tokenizer, LENGTH, rows_per_example=separate, reading=reading)
     padding = padding_of(loaded.tokenizer)
-    names = {"padding": padding}
-    logits = predict(loaded.model, encoded, kind=kind, **names) / temperature
-    frame = {} if reading is None else {"instruction": reading.instruction}
-    windows = {} if reading is None else {"windows": reading.windows, "stride": reading.stride}
-    served = Served(
-        text="text",
-        text_pair="other" if paired else None,
-        kind=kind,
-        max_length=LENGTH,
-        rows_per_example=separate,
-        labels=LABELS[kind],
-        **frame,
-        **windows,
-    )
+    logits = predict(loaded.model, encoded, kind=kind, padding=padding) / temperature
+    told: dict[str, Any] = {"text": "text", "text_pair": "other" if paired else None, "labels": LABELS[kind]}
+    told |= {} if reading is None else vars(reading)
+    served = Served(**told, kind=kind, max_length=LENGTH, rows_per_example=separate)
     batch = collate(encoded, [0, 1], padding, kind).model_inputs()
     options = {"card": "# card\n", "check_batch": batch, "max_length": LENGTH, "served": served}
     export_model(loaded.model, loaded.tokenizer, directory, **options, temperature=temperature)
@@ -152,11 +143,15 @@ def test_inputs_that_were_not_trained_on_are_refused(load, tmp_path):
     model = AutoModelForSequenceClassification.from_pretrained(joint, trust_remote_code=True)
     with pytest.raises(ValueError, match="tokens"):
         model(**AutoTokenizer.from_pretrained(joint)(*PAIRS[3], return_tensors="pt"))
-    single, expected = exported(load("bert", pooling="mean"), tmp_path / "three", "classification", False)
+    loaded = load("bert", pooling="mean")
+    loaded.tokenizer.truncation_side = "left"
+    single, expected = exported(loaded, tmp_path / "three", "classification", False)
     model = AutoModelForSequenceClassification.from_pretrained(single, trust_remote_code=True)
     with torch.no_grad():  # a long text is cut as in training, truncated or not
         logits = model(**AutoTokenizer.from_pretrained(single)(LONG, return_tensors="pt")).logits
     assert logits.softmax(-1)[0].numpy() == pytest.approx(expected[3], abs=2e-6)
+    cut = loaded.tokenizer(LONG, truncation=True, max_length=LENGTH)["input_ids"]
+    assert Tokenizer.from_file(str(single / "tokenizer.json")).encode(LONG).ids == cut
 
 
 # ---------------------------------------------------------------------------------- damaged folders

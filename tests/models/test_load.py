@@ -20,7 +20,7 @@ from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.methods import harness
-from tests.models.conftest import edited, every_head
+from tests.models.conftest import Loaded, edited, every_head
 from tests.tiny import ARCHITECTURES, tiny_config, tiny_tokenizer
 
 #: Paths of attention-probability dropout; every other dropout acts on hidden representations.
@@ -213,3 +213,14 @@ def test_a_checkpoint_that_is_not_whole_is_refused(own, edit, code, said):
     with raises_code(ModelError, code, said):
         load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
         reload(own)
+
+
+@pytest.mark.parametrize(("architecture", "side"), [("bert", "left"), ("roberta", "left"), ("xlnet", "right")])
+def test_rows_are_padded_where_the_family_reads_no_padding(architecture, side, tmp_path):
+    path = shutil.copytree(harness.source_of(architecture).path, tmp_path / "own")
+    edited(path / "tokenizer_config.json", padding_side=side)
+    source = resolve_model(EncoderConfig(name=str(path)), Path("."))
+    own = Loaded(source, reload(path), load_tokenizer(source))
+    with torch.no_grad():
+        together, alone = (own.model(**own.batch(*texts)).logits[-1] for texts in ((), ("no",)))
+    assert torch.allclose(together, alone, atol=1e-5)

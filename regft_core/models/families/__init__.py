@@ -97,6 +97,7 @@ _ROWS = (
         attention_dropout=("attention_dropout",),
         token_types=False,
         summary="last",
+        padding=None,
     ),
     # GTE, as transformers has it: layers ordered as BERT's, rotary positions, gated feed-forward blocks.
     Architecture(
@@ -144,6 +145,7 @@ _ROWS = (
         attention_dropout=("attention_dropout",),
         token_types=False,
         summary="last",
+        padding=None,
     ),
     # RoBERTa, XLM-R and CamemBERT.
     Architecture(
@@ -169,6 +171,7 @@ _ROWS = (
         batch_dim=1,
         positions="relative",
         summary="last",
+        padding="left",
     ),
 )
 #: By the name of a file.

@@ -216,7 +216,7 @@ def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, de
         seed=0,
         training=TrainingConfig(),
         max_length=served.max_length,
-        reading=Reading(served.instruction, served.windows, served.stride),
+        reading=ServedModel(served, (), directory)._reading,
     )
     model = tokenizer = trainee = None
     if entry.declares.reads == "encoder":

@@ -200,13 +200,15 @@ def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, met
 
 @pytest.mark.parametrize("method", ["pair_cosine", "zero_shot_similarity"])
 def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) -> None:
-    pairs = [("good film", "good film", 5), ("bad plot", "slow actor", 0), ("good plot", "good film", 3)] * 6
+    pairs = [("good film", "good film", 5), ("bad plot", "slow actor", 0), ("bad " * 99 + "plot", "bad film", 3)] * 6
     task = SCORES | {"columns": {"text": "one", "text_pair": "other", "label": "stars"}}
     folder = tmp_path / "project"
     build(folder, tasks={"alike": task}, methods=["vanilla", method], grid={"tasks": ["alike"], "seeds": [1]})
     for name in ("scores", "scores-dev"):
         lines_of = [f"{one},{other},{stars}" for one, other, stars in pairs]
         (folder / "data" / f"{name}.csv").write_text("\n".join(["one,other,stars", *lines_of]) + "\n")
+    told = folder / "models" / "tiny" / "tokenizer_config.json"
+    told.write_text(json.dumps(json.loads(told.read_text()) | {"truncation_side": "left"}))  # long texts keep their end
     Project.open(folder).run(method, "alike")
     served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / "exported"), "cpu")
     predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / "out.csv")

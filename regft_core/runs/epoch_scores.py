@@ -22,24 +22,25 @@ if TYPE_CHECKING:
     from regft_core.training.trainee import Trainee
 
 
-def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any], tokenizer: Any, device: str) -> Judge:
-    """Return a function that scores a model by the task's primary metric on ``examples``, encoded in the same order.
+def judge(
+    encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any], tokenizer: Any, device: str, precision: str
+) -> Judge:
+    """Return a function that scores a model by the primary metric of ``task``, the content of ``task.json``.
 
-    Args:
-        task: content of ``task.json``.
+    Its answers to ``examples``, which are ``encoded``, are in ``precision``, as those of the finished run are.
     """
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score
     from regft_core.evaluate.logits import predict
     from regft_core.models.heads import evaluating
 
-    padding, labels = padding_of(tokenizer), [example.label for example in examples]
-    sign = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0
+    sign, padding = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0, padding_of(tokenizer)
+    how: dict[str, Any] = {"device": device, "padding": padding, "precision": precision, "kind": task["kind"]}
 
     def score(trainee: Trainee) -> float:
         with evaluating(trainee.attached):
-            logits = predict(trainee.model, encoded, device=device, padding=padding, kind=task["kind"])
-        return sign * primary_score(trainee.answers(logits), labels, task)
+            answers = trainee.answers(predict(trainee.model, encoded, **how))
+        return sign * primary_score(answers, [example.label for example in examples], task)
 
     return score
 

@@ -246,7 +246,8 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
     from regft_core.training.loop import EpochScores
 
     def score(examples: list[Example]) -> Judge:
-        return judge(phase.encode(examples), examples, phase.run.task, phase.tokenizer, phase.run.device)
+        how = phase.tokenizer, phase.run.device, phase.training.precision
+        return judge(phase.encode(examples), examples, phase.run.task, *how)
 
     looks = []
     if phase.training.checkpoint != "last":

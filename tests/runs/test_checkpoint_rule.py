@@ -12,6 +12,7 @@ import torch
 
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.errors import ConfigError
+from regft_core.evaluate import logits
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.epoch_scores import epoch_scores, judge, validation_score
@@ -121,6 +122,15 @@ def test_the_weights_are_those_without_it(project: Path, method: str) -> None:
     assert found[-1][4] == pytest.approx(judged["sets"]["dev"]["metrics"]["accuracy"])
 
 
+def test_epochs_are_scored_in_the_precision_of_the_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, predict = list[str](), logits.predict
+    spy = lambda *given, **how: scored.append(how["precision"]) or predict(*given, **how)  # noqa: E731
+    monkeypatch.setattr(logits, "predict", spy)
+    change(project, training={**ON, "precision": "bf16"}, methods=["vanilla"])
+    train(project, "vanilla")
+    assert scored == ["bf16"] * 3
+
+
 def test_scores_follow_the_epochs(project: Path) -> None:
     """The score after one epoch of three is that of a run killed by nobody after it, not always the last one's."""
     change(project, training={**ON, "schedule": "constant", "warmup_ratio": 0.0})
@@ -171,7 +181,7 @@ def squared_error(value: float, rows: list[int]) -> float:
 
 def test_the_epoch_with_the_smallest_error_is_kept() -> None:
     bench = Bench(kind="regression")
-    score = judge(bench.encoded, examples(12, kind="regression"), STARS, bench.tokenizer, "cpu")
+    score = judge(bench.encoded, examples(12, kind="regression"), STARS, bench.tokenizer, "cpu", "fp32")
     best = EpochScores("best", score, keeps_best=True)
     for step, bias in enumerate(BIASES, 1):
         constant(bench, bias)

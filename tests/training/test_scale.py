@@ -182,7 +182,8 @@ def test_epochs_and_members_are_judged_in_the_unit_of_the_targets() -> None:
     rows = [replace(row, label=1e5 * row.label + 7e4) for row in TEXTS]
     about = {"kind": "regression", "labels": None, "metrics": ["mse"], "primary": "mse", "positive_label": None}
     encoded = encode(rows, inputs.tokenizer, 32)
-    trained = train(inputs, looks=[EpochScores("watched", judge(encoded, rows, about, inputs.tokenizer, "cpu"))])
+    score = judge(encoded, rows, about, inputs.tokenizer, "cpu", "fp32")
+    trained = train(inputs, looks=[EpochScores("watched", score)])
     stored = outcome_tensors(inputs, trained, weights=True)
     gold = np.array([row.label for row in rows])
     error = np.square(gold - stored_answers(inputs, stored)).mean()

@@ -34,10 +34,7 @@ def load_tokenizer(source: ModelSource) -> Any:
 
 
 def read_tokenizer(directory: Path, where: str, model_type: str | None) -> Any:
-    """Return the tokenizer of a folder, which pads where the family reads no padding.
-
-    Raises ModelError when it is none that is fast and has a padding token.
-    """
+    """Return a folder's tokenizer, padding as its family reads. Raises ModelError if it is not fast or cannot pad."""
     from transformers import AutoTokenizer
 
     try:

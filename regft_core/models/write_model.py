@@ -90,7 +90,7 @@ def export_model(
     described = served or Served(text="text", kind="classification", max_length=max_length)
     with atomic_directory(directory) as temporary, quiet():
         longest = write_classifier(plain, tokenizer, temporary, max_length, described, temperature)
-        tokenizer = _written_tokenizer(tokenizer, max_length, longest, takes_token_types(plain))
+        tokenizer = _written_tokenizer(tokenizer, max_length, longest, takes_token_types(plain), described)
         tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if served is not None:
@@ -134,13 +134,15 @@ def _divide_logits(plain: Any, temperature: float) -> None:
             parameter.div_(temperature)
 
 
-def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: bool) -> Any:
+def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: bool, served: Served) -> Any:
     """A copy of the tokenizer that truncates to ``longest`` tokens where it is told to truncate.
 
     Programs that read tokenizer.json alone get rows as the encoder reads them, of ``max_length`` tokens. Token types
     that the model does not take are not given.
     """
     tokenizer = copy.deepcopy(tokenizer)
+    if served.instruction or served.windows > 1:
+        tokenizer.truncation_side = "right"  # as data/prompts.py cuts
     tokenizer.model_max_length = longest
     tokenizer.backend_tokenizer.enable_truncation(max_length=max_length, direction=tokenizer.truncation_side)
     if not typed:

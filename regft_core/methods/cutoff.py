@@ -93,7 +93,7 @@ class Cutoff(Regulariser):
             cut = cut_features(rows.shape[0], rows.shape[-1], self.options.ratio, generator)
         else:
             assert self.cut is not None
-            cut = as_read(self.cut, site.stack, start=0).unsqueeze(-1)
+            cut = as_read(self.cut, site.stack).unsqueeze(-1)
         erased = rows.masked_fill(cut, 0.0)
         return erased.transpose(0, 1) if site.batch_dim == 1 else erased
 

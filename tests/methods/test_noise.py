@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regft_core.contract import laws
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.lnsr import movement
 from regft_core.methods.r3f import NOISED
@@ -98,6 +99,13 @@ def test_the_term_is_quadratic_in_the_noise_and_linear_in_its_weight(architectur
     assert value(scale=0.0) == 0.0  # although dropout is on
     assert value(scale=2e-3) / value(scale=1e-3) == pytest.approx(4.0, rel=0.02)
     assert value(scale=1e-3, weight=3.0) / value(scale=1e-3) == pytest.approx(3.0, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("lnsr", {"scale": 1.0, "layer": -1}), ("freelb", {"initial_size": 9.0})]
+)
+def test_a_decoder_has_no_place_for_its_last_token_however_far_it_is_padded(name: str, options: dict[str, Any]) -> None:
+    assert laws.padding(lambda **more: Bench([(name, options)], architecture="bart", dropout=STILL).loop(**more)) == ""
 
 
 @pytest.mark.parametrize("layer", [0, 1])

@@ -30,8 +30,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser, StrictModel
-from regft_core.hooks.declare import Batch, DropoutWish, Handed, LayerSite, MainPass, Step, Tensor, Trainee
+from regft_core.hooks.base import Cost, Declares, Description, DropoutWish, Flip, Phase, Regulariser, StrictModel
+from regft_core.hooks.declare import Batch, Handed, LayerSite, MainPass, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
@@ -78,6 +78,11 @@ class Cutoff(Regulariser):
             reads_positions=True,
             description=Description(cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}),
         )
+
+    @classmethod
+    def check_options(cls, options: CutoffConfig, phase: Phase) -> list[str]:
+        released = options.variant == "released" and options.kind == "token"
+        return reads_labels(phase) if cls.declare(options).active and (options.alpha > 0 or released) else []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.cut: Tensor | None = None

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regulariser, StrictModel, Variant
-from regft_core.hooks.declare import FitData, Tensor, Trainee
+from regft_core.hooks.declare import FitData, Tensor, Trainee, reads_labels
 from regft_core.lazy import torch
 from regft_core.training.chunks import quantile_cut
 
@@ -76,6 +76,8 @@ class Fisher(Regulariser):
             problems.append("it measures at the start and takes no steps; give the phase 'training: {epochs: 0}'")
         if phase.members > 1:
             problems.append("masks of several members cannot be averaged; remove repeat")
+        if options.scores == "information":
+            problems += reads_labels(phase)
         return problems
 
     def fit(self, trainee: Trainee, data: FitData) -> None:

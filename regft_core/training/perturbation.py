@@ -20,7 +20,8 @@ def draw(shape: Sequence[int], law: Law, generator: torch.Generator) -> Tensor:
 
 
 def as_read(marks: Tensor, stack: str, start: int = 0) -> Tensor:
-    """``marks`` [rows, n] of a batch's tokens where a stack reads them: a decoder's come after a start token's ``start``.
+    """``marks`` [rows, n] of a batch's tokens where a stack reads them: a decoder's come after a start token,
+    whose mark is ``start``.
 
     The attention mask stays as it is: a start token and all tokens but the last are as many, and that last one's place,
     which only padded rows have, is read by nobody.

@@ -17,7 +17,8 @@ Decisions:
 - the cut pass has dropout masks of its own, as in the released code, so ``ratio: 0`` keeps a divergence: that
   is the control.
 - a task's keyword segment is never cut; with ``pooling: cls`` or ``last`` neither is the summary token, whose vector is
-  all that the head reads, nor in DeBERTa, where a token outside the mask attends to all alike, padding too.
+  all that the head reads, with ``mask`` the mask, nor in DeBERTa the first token, where one outside the attention mask
+  attends to all alike, padding too.
 - texts of a pair that are encoded separately are cut one by one.
 - BART: the decoder reads the same cut tokens, without a place in its attention mask to take from them.
 """
@@ -111,12 +112,14 @@ class Cutoff(Regulariser):
 
     def allowed(self, batch: Batch) -> Tensor:
         """Booleans ``[rows, n]`` of the real tokens that may be cut."""
-        from regft_core.models.heads import PooledClassifier
+        from regft_core.models.heads import MaskClassifier, PooledClassifier
 
         allowed = batch.attention_mask.bool()
         if self.setting.keyword_segment is not None:
             allowed = allowed & (batch.segment != (0 if self.setting.keyword_segment == "text" else 1))
         model = self.trainee.model
+        if isinstance(model, MaskClassifier):
+            allowed = allowed & (batch.input_ids != model.mask_token)
         rank, last = batch.attention_mask.cumsum(1), batch.attention_mask.sum(1, keepdim=True)
         if isinstance(model, PooledClassifier) and model.pooling in ("cls", "last"):
             allowed = allowed & (rank != (1 if model.summary == "first" else last))

@@ -173,14 +173,9 @@ def test_mix_on_every_family(architecture: str) -> None:
     trained(run, look)
 
 
-@pytest.mark.parametrize("beside", [[], [("r_drop", {})]])
-def test_counts_are_steps_however_many_batches_and_passes_each_has(beside: list[Any]) -> None:
-    run = Bench([("dps", MIX), *beside], training=TRAINING.model_copy(update={"accumulation": 3}))
-    (regulariser,) = (one for one in run.stack.regularisers if one.name == "dps")
-    counts: list[torch.Tensor] = []
-    observe = regulariser.observe_gradients
-    regulariser.observe_gradients = lambda step: (observe(step), counts.append(regulariser.counts.get(NAME)))
-    run.train()
+def test_counts_are_steps_however_many_batches_each_has() -> None:
+    run, counts = bench(MIX, training=TRAINING.model_copy(update={"accumulation": 3})), list[torch.Tensor]()
+    trained(run, lambda *_: counts.append(run.method.counts.get(NAME)))
     assert 0.5 < float(counts[0].mean()) < float(counts[0].max()) == 1.0
 
 

@@ -20,8 +20,6 @@ from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradient
 
 WIDE: dict[str, Any] = {"rows": 64, "training": TRAINING.model_copy(update={"batch_size": 64})}
 
-# ---------------------------------------------------------------------------------------------------------------- hype
-
 
 def observed(options: dict[str, Any], architecture: str = "bert", **more: Any) -> list[tuple[LayerSite, Tensor]]:
     """(site, what is added to its input) of one training pass."""
@@ -72,9 +70,6 @@ def test_layer_subsets_and_positions() -> None:
     assert [site.index for site, _ in observed({"layers": [-1]})] == [1]
     assert len(observed({"position": "both"})) == 4
     assert [site.index for site, _ in observed({"position": "within_layers"})] == [0, 1]
-
-
-# ---------------------------------------------------------------------------------------------------------------- lnsr
 
 
 def term(bench: Bench) -> tuple[Tensor, Any]:

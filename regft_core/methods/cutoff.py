@@ -82,8 +82,7 @@ class Cutoff(Regulariser):
 
     @classmethod
     def check_options(cls, options: CutoffConfig, phase: Phase) -> list[str]:
-        released = options.variant == "released" and options.kind == "token"
-        return reads_labels(phase) if cls.declare(options).active and (options.alpha > 0 or released) else []
+        return reads_labels(phase) if options.alpha > 0 or options.variant == "released" else []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.cut: Tensor | None = None

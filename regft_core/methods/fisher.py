@@ -76,9 +76,7 @@ class Fisher(Regulariser):
             problems.append("it measures at the start and takes no steps; give the phase 'training: {epochs: 0}'")
         if phase.members > 1:
             problems.append("masks of several members cannot be averaged; remove repeat")
-        if options.scores == "information":
-            problems += reads_labels(phase)
-        return problems
+        return problems + (reads_labels(phase) if options.scores == "information" else [])
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""

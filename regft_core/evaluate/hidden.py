@@ -79,7 +79,7 @@ def layer_states(model: Any, batch: Batch) -> list[States]:
 
     def see(tensor: Tensor, site: LayerSite) -> Tensor:
         rows = _rows(tensor, batch, site)
-        found.append(States(len(found), rows.float(), as_read(batch.attention_mask, site.stack)))
+        found.append(States(len(found), rows.float(), batch.attention_mask))
         return tensor
 
     with _hooked(model) as hooks:
@@ -105,8 +105,8 @@ def summaries(model: Any, batch: Batch, pooling: str, replace: Replace | None = 
     def put(tensor: Tensor, site: LayerSite) -> Tensor:
         assert replace is not None
         rows = _rows(tensor, batch, site)
-        mask, segment = as_read(batch.attention_mask, site.stack), as_read(batch.segment, site.stack, -1)
-        given = replace(rows, mask, segment, site.stack).to(tensor.dtype)
+        segment = as_read(batch.segment, site.stack, -1)
+        given = replace(rows, batch.attention_mask, segment, site.stack).to(tensor.dtype)
         return given.transpose(0, 1) if site.batch_dim == 1 else given
 
     with _hooked(model) as hooks:

@@ -30,10 +30,6 @@ def _changes_update(entry: Entry) -> bool:
     return brings or any(implements(entry.cls, hook) for hook in UPDATES)
 
 
-def _transforms_loss(entry: Entry) -> bool:
-    return implements(entry.cls, "task_loss")
-
-
 def _works_on_encoder(entry: Entry) -> bool:
     """Whether its ingredient is in trained encoder weights, under these options or its defaults.
 
@@ -51,7 +47,7 @@ def _reads_positions(entry: Entry) -> bool:
 #: What one regulariser of a phase may own, and whether an entry owns it.
 _SINGLE: tuple[tuple[str, Callable[[Entry], object]], ...] = (
     ("the step program", lambda entry: entry.program),
-    ("the task's loss", _transforms_loss),
+    ("the task's loss", lambda entry: implements(entry.cls, "task_loss")),
     ("the batch", lambda entry: implements(entry.cls, "change_batch")),
     ("the gradient", lambda entry: implements(entry.cls, "change_gradients")),
     ("the weight view", lambda entry: entry.declares.owns_weights),
@@ -67,7 +63,7 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
     ),
     (
         lambda entry: entry.program and not entry.declares.trains_on_task,
-        _transforms_loss,
+        lambda entry: implements(entry.cls, "task_loss"),
         "'{other}' transforms the task's loss, but '{one}' trains on a loss of its own",
     ),
     (
@@ -157,6 +153,15 @@ def pass_problems(stack: Sequence[Entry]) -> list[str]:
         for name in entry.declares.acts_in or ()
         if name not in known
     ]
+
+
+def hidden_label_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
+    """The error of a phase that hides its rows' labels, all 0 then, and trains on the task's loss all the same."""
+    declared = [entry.declares for entry in active(stack)]
+    learns = any({"answers", "hidden"} & {*one.needs.values()} or not one.trains_on_task for one in declared)
+    if phase.data.labels or learns or not phase.training.epochs:
+        return []
+    return ["data.labels: false hides the labels it trains on; remove it, or add distil (weight: 1) or masked_lm"]
 
 
 def encoder_problems(

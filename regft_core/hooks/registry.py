@@ -88,9 +88,6 @@ def _class_of(module: ModuleType, name: str) -> type[Regulariser]:
     return named[0]
 
 
-# ------------------------------------------------------------------------------------------- faults of a class
-
-
 #: Code, line, attribute of the class (with its dot), message, hint.
 Fault = tuple[str, int, str, str, str]
 #: How alike a public name and a hook must be for the name to count as a misspelling of it.

@@ -150,6 +150,12 @@ class Contrastive(Regulariser):
         return [f"its pairs are of one class or of two, and an example of a {task.kind} task is of no single class"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.heads import PooledClassifier
+
+        #: What the head of a pooled classifier reads of each row [B, d], before dropout.
+        self._read: Tensor | None = None
+        if isinstance(trainee.model, PooledClassifier):
+            trainee.model.dropout.register_forward_pre_hook(lambda _, args: setattr(self, "_read", args[0]))
         # The head has no gradient; left in the optimiser, decay alone would move it.
         for name in trainee.sites.head:
             trainee.raw(name).requires_grad_(False)
@@ -173,9 +179,9 @@ class Contrastive(Regulariser):
 
     def _pairs(self, step: Step) -> tuple[Tensor, Tensor]:
         """Vectors [2B, H] of both sides of B positive and B negative pairs, one of each per anchor."""
-        from regft_core.models.heads import pool
+        from regft_core.models.poolings import mean
 
-        anchors, model = step.batch.host_indices, step.trainee.model
+        anchors = step.batch.host_indices
         # Which rows are read is decided on the host: draws of a GPU would have to be waited for.
         generator = step.trainee.generator("contrastive.partners", step.index, step.micro, on_host=True)
         # In double precision, so that the largest draw times a number of rows never rounds up to that number.
@@ -188,7 +194,8 @@ class Contrastive(Regulariser):
         ]
         batch = self._stream.collate(rows)
         _, hidden = step.forward(batch=batch, parts=PARTS, hidden=True)
-        # As the model's head pools token vectors, else their mean.
-        pooling, summary = getattr(model, "pooling", "mean"), getattr(model, "summary", "first")
-        anchor, same, other = pool(hidden.float(), batch.attention_mask, pooling, summary).chunk(3)
+        vectors, self._read = self._read, None
+        if vectors is None:
+            vectors = mean(hidden.float(), batch.attention_mask, "first")
+        anchor, same, other = vectors.float().chunk(3)
         return torch.cat([anchor, anchor]), torch.cat([same, other])

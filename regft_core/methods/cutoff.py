@@ -17,7 +17,8 @@ Decisions:
 - the cut pass has dropout masks of its own, as in the released code, so ``ratio: 0`` keeps a divergence: that
   is the control.
 - a task's keyword segment is never cut; with ``pooling: cls`` or ``last`` neither is the summary token, whose vector is
-  all that the head reads, nor in DeBERTa, where a token outside the mask attends to all alike, padding too.
+  all that the head reads, with ``mask`` the mask, nor in DeBERTa the first token, where one outside the attention mask
+  attends to all alike, padding too.
 - texts of a pair that are encoded separately are cut one by one.
 - BART: the decoder reads the same cut tokens, without a place in its attention mask to take from them.
 """
@@ -30,8 +31,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser, StrictModel
-from regft_core.hooks.declare import Batch, DropoutWish, Handed, LayerSite, MainPass, Step, Tensor, Trainee
+from regft_core.hooks.base import Cost, Declares, Description, DropoutWish, Flip, Phase, Regulariser, StrictModel
+from regft_core.hooks.declare import Batch, Handed, LayerSite, MainPass, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
@@ -79,6 +80,10 @@ class Cutoff(Regulariser):
             description=Description(cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}),
         )
 
+    @classmethod
+    def check_options(cls, options: CutoffConfig, phase: Phase) -> list[str]:
+        return reads_labels(phase) if options.alpha > 0 or options.variant == "released" else []
+
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.cut: Tensor | None = None
         trainee.hooks.on_embedding_output(self._erase)
@@ -93,7 +98,7 @@ class Cutoff(Regulariser):
             cut = cut_features(rows.shape[0], rows.shape[-1], self.options.ratio, generator)
         else:
             assert self.cut is not None
-            cut = as_read(self.cut, site.stack, start=0).unsqueeze(-1)
+            cut = as_read(self.cut, site.stack).unsqueeze(-1)
         erased = rows.masked_fill(cut, 0.0)
         return erased.transpose(0, 1) if site.batch_dim == 1 else erased
 
@@ -106,12 +111,14 @@ class Cutoff(Regulariser):
 
     def allowed(self, batch: Batch) -> Tensor:
         """Booleans ``[rows, n]`` of the real tokens that may be cut."""
-        from regft_core.models.heads import PooledClassifier
+        from regft_core.models.heads import MaskClassifier, PooledClassifier
 
         allowed = batch.attention_mask.bool()
         if self.setting.keyword_segment is not None:
             allowed = allowed & (batch.segment != (0 if self.setting.keyword_segment == "text" else 1))
         model = self.trainee.model
+        if isinstance(model, MaskClassifier):
+            allowed = allowed & (batch.input_ids != model.mask_token)
         rank, last = batch.attention_mask.cumsum(1), batch.attention_mask.sum(1, keepdim=True)
         if isinstance(model, PooledClassifier) and model.pooling in ("cls", "last"):
             allowed = allowed & (rank != (1 if model.summary == "first" else last))

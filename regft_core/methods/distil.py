@@ -78,7 +78,7 @@ class Distil(Regulariser):
     @classmethod
     def check_options(cls, options: DistilConfig, phase: Phase) -> list[str]:
         problems = []
-        if not (phase.data.labels or options.weight in (0.0, 1.0)):
+        if not (phase.data.labels or options.weight == 1.0):
             mixes = f"weight: {options.weight:g} mixes in labels, which data.labels: false hides; set weight: 1"
             problems.append(mixes)
         if options.targets == "hard" and options.temperature != 1.0:

@@ -7,8 +7,9 @@ The run is cut into blocks of ``u = int(steps * block)`` optimiser steps that al
 - mix, stage I: every forward pass mixes whole input columns of each matrix with the starting weights, as
   Mixout does: ``((1 - m) T + m W - drop T) / (1 - drop)``, m the mask and T the starting weights. Stage II:
   the same formula with T the weights at the beginning of the stage and m an entry's place among the top
-  share of its mean squared gradient, times ``exp(-count / u)`` when u is at least 50 (count: how often it
-  was kept). Entries whose m is 0 get no gradient. In evaluation the weights are the trained ones.
+  share of its mean squared gradient, times ``exp(-count / u)`` when u is at least 50 (count: in how many steps
+  it was kept; each pass of a step counts its share). Entries whose m is 0 get no gradient. In evaluation the
+  weights are the trained ones.
 
 Differences between paper and released code (``variant``):
 - released: hidden and attention dropout are off. (The code turns them off in runs below 2000 steps only; for
@@ -97,7 +98,7 @@ class Dps(Regulariser):
         self.block = -1
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
-        self.counted: dict[str, tuple[str | int, ...]] = {}
+        self.drawn: dict[str, dict[tuple[str | int, ...], Tensor]] = {}
         self.masks: dict[str, Tensor] = {}
         self.snapshots: dict[str, Tensor] = {}
         sites = trainee.sites
@@ -143,7 +144,7 @@ class Dps(Regulariser):
         if self.options.mode == "dense":
             return self.sums[name]
         assert self.length is not None
-        count = self.counts[name].clamp(min=1)
+        count = torch.where(self.counts[name] > 0, self.counts[name], 1.0)
         score = self.sums[name] / count
         return score * torch.exp(-count / self.length) if self.length >= PENALISED_FROM else score
 
@@ -165,7 +166,7 @@ class Dps(Regulariser):
         return mixed
 
     def _columns(self, name: str, weight: Tensor) -> Tensor:
-        """A fresh mask that keeps or drops whole inputs of a matrix, counted once a pass where a gradient follows."""
+        """A fresh mask that keeps or drops whole inputs of a matrix, noted once a pass where a gradient follows."""
         assert self.trainee.current is not None
         key = self.trainee.current.key
         # Matrices are [out, in]; raw ones of XLNet are [in, heads, out].
@@ -173,9 +174,8 @@ class Dps(Regulariser):
         generator = self.trainee.generator("dps.columns", *key, name)
         mask = torch.empty(shape, device=weight.device).bernoulli_(1 - self.options.drop, generator=generator)
         # A layer that is passed through several times uses its matrix as often, with the same mask.
-        if torch.is_grad_enabled() and self.counted.get(name) != key:
-            self.counted[name] = key
-            self.counts[name] = self.counts[name] + mask if name in self.counts else mask.clone()
+        if torch.is_grad_enabled():
+            self.drawn.setdefault(name, {})[key] = mask
         return mask
 
     def _gradients(self) -> Iterator[tuple[str, Tensor]]:
@@ -185,7 +185,8 @@ class Dps(Regulariser):
                 yield name, gradient
 
     def observe_gradients(self, step: Step) -> None:
-        """Stage I: sum up the squares."""
+        """Stage I: sum up the squares, and count what the passes of the step kept."""
+        drawn, self.drawn = self.drawn, {}
         self.length = max(1, int(step.total * self.options.block))
         with torch.no_grad():
             self._enter(step.index)
@@ -196,6 +197,9 @@ class Dps(Regulariser):
                 if name not in self.sums:
                     self.sums[name] = torch.zeros_like(gradient)
                 self.sums[name].addcmul_(gradient, gradient)
+                if name in drawn:
+                    kept = torch.stack([*drawn[name].values()]).mean(0)
+                    self.counts[name] = self.counts[name] + kept if name in self.counts else kept
 
     def gradient_masks(self, step: Step) -> Iterator[tuple[str, Tensor | float]]:
         """Stage II: the mask. Released, mix: without the factor of the formula's derivative, in both stages."""

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regulariser, StrictModel, Variant
-from regft_core.hooks.declare import FitData, Tensor, Trainee
+from regft_core.hooks.declare import FitData, Tensor, Trainee, reads_labels
 from regft_core.lazy import torch
 from regft_core.training.chunks import quantile_cut
 
@@ -76,7 +76,7 @@ class Fisher(Regulariser):
             problems.append("it measures at the start and takes no steps; give the phase 'training: {epochs: 0}'")
         if phase.members > 1:
             problems.append("masks of several members cannot be averaged; remove repeat")
-        return problems
+        return problems + (reads_labels(phase) if options.scores == "information" else [])
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, Description, Handed, MainPass, Regulariser, StrictModel
 from regft_core.hooks.declare import LayerSite, Step, Tensor, Trainee
-from regft_core.training.perturbation import real_positions, token_draws
+from regft_core.training.perturbation import token_draws
 
 NOISED = "lnsr.noised"
 
@@ -87,7 +87,7 @@ class Lnsr(Regulariser):
         """The layer's input plus noise on real tokens, in the noised pass."""
         if not self.trainee.running(NOISED) or self.step is None or self.options.scale == 0:
             return tensor
-        positions = real_positions(self.step.batch.attention_mask, site.stack)
+        positions = self.step.batch.attention_mask.bool()
         generator = self.step.generator("lnsr.noise")
         draws = token_draws(positions, tensor.shape[-1], self.step.batch.real_tokens, "normal", generator)
         # In fp32: half precision would round small noise away.
@@ -99,13 +99,12 @@ class Lnsr(Regulariser):
         self.step = step
         _, hidden = step.forward(NOISED, draw=0, hidden=True)
         mask = step.batch.attention_mask
-        last = self.trainee.sites.layers[-1].stack
-        moved = [movement(main.hidden, hidden, real_positions(mask, last))]
+        moved = [movement(main.hidden, hidden, mask)]
         pairs = zip(self.states.get("main", ()), self.states.get(NOISED, ()), strict=True)
         for (clean, site), (noised, _) in pairs:
             if site.batch_dim == 1:
                 clean, noised = clean.transpose(0, 1), noised.transpose(0, 1)
-            moved.append(movement(clean, noised, real_positions(mask, site.stack)))
+            moved.append(movement(clean, noised, mask))
         self.states.clear()
         self.step = None
         mean = sum(moved[1:], moved[0]) / len(moved)

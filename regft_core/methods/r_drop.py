@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser, StrictModel
-from regft_core.hooks.declare import DropoutWish, Handed, MainPass, Step, Tensor, Trainee
+from regft_core.hooks.declare import DropoutWish, Handed, MainPass, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.schema.method import Phase
 from regft_core.training.distances import divergence
@@ -81,7 +81,7 @@ class RDrop(Regulariser):
     def check_options(cls, options: RDropConfig, phase: Phase) -> list[str]:
         if options.variant == "released" and options.cross_entropy is not None and cls.declare(options).active:
             return ["cross_entropy is fixed by the encoder's family in variant: released; remove it"]
-        return []
+        return [] if options.cross_entropy == "first" else reads_labels(phase)
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.branch = "roberta" if trainee.sites.architecture == "roberta" else "bert"

@@ -190,7 +190,7 @@ class Tdt(Regulariser):
         kept = torch.zeros_like(mask, dtype=torch.bool)
         if self.setting.keyword_segment is not None and segment is not None:
             kept = segment[:height] == (0 if self.setting.keyword_segment == "text" else 1)
-        mask, kept = as_read(mask, site.stack), as_read(kept, site.stack, start=0)
+        kept = as_read(kept, site.stack)
         # The first rows serve all views, so that these share the dropout mask of the embedding.
         clean = rows[:height]
         with torch.autocast(tensor.device.type, enabled=False):

@@ -188,7 +188,8 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
     started = time.monotonic()
-    stack.fit(trainee, FitData(trainee, stack.setting, stream, validation, inputs.examples, inputs.groups))
+    rows = inputs.examples, inputs.groups
+    stack.fit(trainee, FitData(trainee, stack.setting, stream, validation, *rows, stack.transformer))
     fit_seconds = time.monotonic() - started
     steps = stack.total_steps(len(inputs.train_rows))
     if inputs.cuda_graphs and trainee.device.type == "cuda":

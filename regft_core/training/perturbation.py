@@ -19,14 +19,14 @@ def draw(shape: Sequence[int], law: Law, generator: torch.Generator) -> Tensor:
     return uniform if law == "uniform" else torch.where(uniform < 0, -1.0, 1.0)
 
 
-def as_read(mask: Tensor, stack: str, start: int = 1) -> Tensor:
-    """``mask`` [rows, n] of a batch's tokens as a stack reads them: a decoder's follow a start token with ``start``."""
-    return torch.cat([torch.full_like(mask[:, :1], start), mask[:, :-1]], dim=1) if stack == "decoder" else mask
+def as_read(marks: Tensor, stack: str, start: int = 0) -> Tensor:
+    """``marks`` [rows, n] of a batch's tokens where a stack reads them: a decoder's come after a start token,
+    whose mark is ``start``.
 
-
-def real_positions(attention_mask: Tensor, stack: str) -> Tensor:
-    """Booleans ``[rows, n]`` of the tokens that a stack reads."""
-    return as_read(attention_mask.bool(), stack)
+    The attention mask stays as it is: a start token and all tokens but the last are as many, and that last one's place,
+    which only padded rows have, is read by nobody.
+    """
+    return torch.cat([torch.full_like(marks[:, :1], start), marks[:, :-1]], dim=1) if stack == "decoder" else marks
 
 
 def token_draws(positions: Tensor, width: int, real_tokens: int, law: Law, generator: torch.Generator) -> Tensor:
@@ -35,7 +35,7 @@ def token_draws(positions: Tensor, width: int, real_tokens: int, law: Law, gener
     Args:
         real_tokens: of the batch, without padding; counted before, since counting here would wait for a GPU.
     """
-    # A decoder's start tokens can make one more per row.
+    # One more per row than there are places: fewer would be other draws.
     draws = draw((real_tokens + positions.shape[0], width), law, generator)
     empty = torch.zeros((*positions.shape, width), device=positions.device)
     return empty.masked_scatter(positions.unsqueeze(-1).expand_as(empty), draws)
@@ -103,7 +103,7 @@ class WordPerturbation:
             return tensor
         if site.index not in self.values:
             assert self.step is not None
-            positions = real_positions(current.attention_mask, site.stack)
+            positions = current.attention_mask.bool()
             self.positions[site.index] = positions
             first = self.start(self.step, positions, tensor.shape[-1], site)
             self.values[site.index] = first.detach().requires_grad_()

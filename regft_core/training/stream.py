@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from regft_core.models.sites import classify
 from regft_core.rng import derive
 from regft_core.training.step import Step
 from regft_core.training.trainee import Trainee
+
+if TYPE_CHECKING:
+    from regft_core.hooks.base import Regulariser
 
 
 class BatchStream:
@@ -99,6 +103,7 @@ class FitData:
         validation: the rows set aside (``data.split``), or None.
         examples: the raw rows, numbered as in both streams; see :attr:`training_examples`.
         groups: the group of each of them; None for a task without groups.
+        transformer: the regulariser whose ``task_loss`` replaces the task's own, or None.
     """
 
     trainee: Trainee
@@ -107,6 +112,7 @@ class FitData:
     validation: BatchStream | None = None
     examples: Sequence[Example] = ()
     groups: Sequence[str] | None = None
+    transformer: Regulariser | None = None
 
     @property
     def training_examples(self) -> list[Example]:
@@ -146,5 +152,5 @@ class FitData:
             yield batch, received, logits
 
     def step(self, batch: Batch, index: int) -> Step:
-        """Passes and the task's own losses over ``batch``; ``index`` names the random draws (dropout)."""
-        return Step(self.trainee, self.setting, batch, index=index)
+        """Passes and the task's losses over ``batch``; ``index`` names the random draws (dropout)."""
+        return Step(self.trainee, self.setting, batch, index=index, transformer=self.transformer)

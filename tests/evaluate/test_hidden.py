@@ -38,6 +38,7 @@ def test_every_family_shows_its_layers_and_is_left_as_it_was(architecture: str) 
     assert [one.layer for one in states] == list(range(len(states)))
     assert all(one.values.shape[:2] == (rows, width) == one.mask.shape for one in states)
     torch.testing.assert_close(states[-1].values, last)
+    assert all(torch.equal(one.mask, batch.attention_mask) for one in states)  # of BART's decoder, too
     assert embedding_output(trained.model, batch).shape[:2] == (rows, width)
     assert hooks_of(trained.model) == before
     with torch.no_grad():

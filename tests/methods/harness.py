@@ -201,7 +201,8 @@ class Bench:
         times = self.stack.unlabelled
         self.unlabelled = self._stream(f"{phase}-unlabelled", times) if times else None
         self.stream = self._stream(phase, sampler=self.training.sampler)
-        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation, given))
+        read = self.stream, self.validation, given, None, self.stack.transformer
+        self.stack.fit(self.trainee, FitData(self.trainee, self.setting, *read))
 
     def _stream(self, name: str, times: int = 1, **options: Any) -> BatchStream:
         every = range(len(self.encoded))

@@ -309,6 +309,14 @@ TAKES = "regularisers: {child_tuning: {mask: first}}"
         (DRAWN, "start: previous, regularisers: {l2_sp: {toward: checkpoint}}", "'re_init' in the phase 'first' drew"),
         (DRAWN, "start: previous, regularisers: {l2_sp: {toward: start}}", ""),
         (DRAWN, "start: checkpoint, regularisers: {l2_sp: {toward: checkpoint}}", ""),
+        # Labels that are hidden are all 0.
+        (
+            "first: {data: {labels: false}}",
+            "start: previous",
+            "'first': data.labels: false hides the labels it trains on",
+        ),
+        ("first: {data: {labels: false}, regularisers: {masked_lm: {}}}", "start: previous", ""),
+        ("first: {data: {labels: false}, training: {epochs: 0}}", "start: previous", ""),
     ],
 )
 def test_a_phase_fits_those_before_it(earlier: str, last: str, problem: str) -> None:

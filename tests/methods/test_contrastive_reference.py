@@ -46,7 +46,7 @@ def test_one_class_has_no_negatives() -> None:
         Partners([0, 1], [1, 1], "labels")
 
 
-@pytest.mark.parametrize("pooling", ["head", "mean", "cls"])
+@pytest.mark.parametrize("pooling", ["head", "mean", "cls", "mean_last_four"])
 @pytest.mark.parametrize("architecture", ["bert", "xlnet"])
 def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, pooling: str) -> None:
     run = bench(architecture=architecture, dropout=STILL, pooling=pooling)
@@ -68,9 +68,11 @@ def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:
     """The vector of one unpadded row."""
     with torch.no_grad():
         inputs = run.stream.collate([row]).model_inputs()
-        tokens: torch.Tensor = run.model.base_model(**inputs)[0][0]
-    summary = -1 if run.trainee.sites.architecture == "xlnet" else 0
-    return tokens[summary] if pooling == "cls" else tokens.mean(0)
+        outputs = run.model.base_model(**inputs, output_hidden_states=True)
+    if pooling == "mean_last_four":  # of two
+        return torch.cat([torch.nn.functional.normalize(s[0].mean(0), dim=0) for s in outputs.hidden_states[-2:]])
+    tokens: torch.Tensor = outputs[0][0]
+    return tokens[-1 if run.trainee.sites.architecture == "xlnet" else 0] if pooling == "cls" else tokens.mean(0)
 
 
 def test_an_epoch_gives_every_row_one_pair_of_each_kind() -> None:

@@ -30,9 +30,6 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# ---------------------------------------------------------------------------------- what is cut
-
-
 @pytest.mark.parametrize("left", [False, True])
 def test_tokens_are_drawn_with_replacement_among_real_ones(left: bool) -> None:
     mask, hits, shared = mask_of(20, 9, 41, left=left), torch.zeros(3, 41), 0
@@ -78,6 +75,12 @@ def test_the_keyword_segment_stays() -> None:
     positions = bench.method.positions(step)
     assert positions.any()
     assert not positions[step.batch.segment == 1].any()
+
+
+def test_the_mask_whose_vector_answers_is_never_cut() -> None:
+    bench = Bench([("cutoff", {}), ("verbaliser", {})], masked_lm=True)
+    batch = bench.step().batch
+    assert not bench.stack.adding[0].allowed(batch)[batch.input_ids == bench.trainee.mask_token("")].any()
 
 
 @pytest.mark.parametrize("architecture", MAKES)

@@ -173,6 +173,12 @@ def test_mix_on_every_family(architecture: str) -> None:
     trained(run, look)
 
 
+def test_counts_are_steps_however_many_batches_each_has() -> None:
+    run, counts = bench(MIX, training=TRAINING.model_copy(update={"accumulation": 3})), list[torch.Tensor]()
+    trained(run, lambda *_: counts.append(run.method.counts.get(NAME)))
+    assert 0.5 < float(counts[0].mean()) < float(counts[0].max()) == 1.0
+
+
 def test_the_released_gradient_has_no_factor() -> None:
     slopes = []
     for variant in ("paper", "released"):

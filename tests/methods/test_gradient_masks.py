@@ -85,9 +85,6 @@ def test_the_fixed_mask_is_drawn_once() -> None:
     assert not same(after, Bench([("child_tuning", options)], training=NO_DECAY, seed=1).train())
 
 
-# -------------------------------------------------------------------------------------------------------------- fisher
-
-
 def fitted(share: float = 0.3, variant: str = "paper", **more: Any) -> Bench:
     return Bench([("fisher", {"share": share, "variant": variant})], phase="fisher", final=False, **more)
 
@@ -151,6 +148,11 @@ def test_the_mask_keeps_the_largest_share_over_all_tensors_together(share: float
     assert kept / everything.size == pytest.approx(share, abs=1e-3)
     logged = {name: value for name, _, value in bench.stack.diagnostics().values}
     assert logged["fisher.kept_share"] == pytest.approx(kept / everything.size)
+
+
+def test_the_loss_is_that_of_the_phase() -> None:
+    smoothed = Bench([("fisher", {}), ("label_smoothing", {"smoothing": 0.9})], phase="fisher", final=False)
+    assert not same(smoothed.stack.hand(smoothed.trainee), fitted().stack.hand(fitted().trainee))
 
 
 def test_drawn_scores_choose_as_many_entries_and_others() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regft_core.contract import laws
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.lnsr import movement
 from regft_core.methods.r3f import NOISED
@@ -18,8 +19,6 @@ from regft_core.training.perturbation import token_draws
 from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradients
 
 WIDE: dict[str, Any] = {"rows": 64, "training": TRAINING.model_copy(update={"batch_size": 64})}
-
-# ---------------------------------------------------------------------------------------------------------------- hype
 
 
 def observed(options: dict[str, Any], architecture: str = "bert", **more: Any) -> list[tuple[LayerSite, Tensor]]:
@@ -73,9 +72,6 @@ def test_layer_subsets_and_positions() -> None:
     assert [site.index for site, _ in observed({"position": "within_layers"})] == [0, 1]
 
 
-# ---------------------------------------------------------------------------------------------------------------- lnsr
-
-
 def term(bench: Bench) -> tuple[Tensor, Any]:
     """R of the first batch, and its step."""
     step = bench.step()
@@ -98,6 +94,13 @@ def test_the_term_is_quadratic_in_the_noise_and_linear_in_its_weight(architectur
     assert value(scale=0.0) == 0.0  # although dropout is on
     assert value(scale=2e-3) / value(scale=1e-3) == pytest.approx(4.0, rel=0.02)
     assert value(scale=1e-3, weight=3.0) / value(scale=1e-3) == pytest.approx(3.0, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("lnsr", {"scale": 1.0, "layer": -1}), ("freelb", {"initial_size": 9.0})]
+)
+def test_a_decoder_has_no_place_for_its_last_token_however_far_it_is_padded(name: str, options: dict[str, Any]) -> None:
+    assert laws.padding(lambda **more: Bench([(name, options)], architecture="bart", dropout=STILL).loop(**more)) == ""
 
 
 @pytest.mark.parametrize("layer", [0, 1])

@@ -84,6 +84,8 @@ class MaskedLm(Regulariser):
     def _head(self, trainee: Trainee) -> tuple[Any, bool]:
         from regft_core.models.load import load_masked_lm_head
 
+        if getattr(trainee.model, "pretrained_head", False):  # it answers at a mask later, by this very head
+            return trainee.model.masked_lm_head, True
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -10,7 +10,8 @@ Differences between paper and released code (``variant``):
   but clipping does.
 
 Decisions:
-- the head's linear is mixed too, with its own initial values (as released); ``head: leave`` does not.
+- the head's linear is mixed too, with its own initial values (as released), those of an earlier phase where it starts
+  from such; ``head: leave`` does not.
 - the mask is drawn per pass, from the pass's draw: passes of one draw (the two branches of a comparison
   that must see the same network) share it. ALBERT's shared layers have one mask per pass.
 - an input unit of XLNet's raw matrices is an entry of the dimension that is summed over.
@@ -81,6 +82,8 @@ class Mixout(Regulariser):
 
         self.mixed = mixed_weights(trainee, head=self.options.head == "mix")
         anchor = trainee.anchor("checkpoint") if self.options.target == "checkpoint" else {}
+        if anchor:
+            anchor = anchor | {name: trainee.raw(name).detach().clone() for name in trainee.sites.head}
         share, scaled = self.options.probability, self.options.variant == "paper"
         for name in self.mixed:
             trainee.put_view(name, MixoutView(anchor.get(name), share, self._mask(name), scaled))

@@ -18,7 +18,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -76,12 +76,12 @@ class PromptTuning(Regulariser):
         self._put(trainee, self._initial(trainee))
 
     def _initial(self, trainee: Trainee) -> Tensor:
-        words = trainee.sites.word_embedding.weight.detach()
-        generator = trainee.generator("prompt_tuning.initial")
+        words, count = trainee.sites.word_embedding, self.options.tokens
+        drawn: Any = {"generator": trainee.generator("prompt_tuning.initial"), "device": trainee.device}
         if self.options.start == "vocabulary":
-            chosen = torch.randint(len(words), (self.options.tokens,), generator=generator, device=trainee.device)
-            return words[chosen].clone()
-        return torch.randn(self.options.tokens, words.shape[1], generator=generator, device=trainee.device)
+            with torch.no_grad():  # looked up: Gemma scales its embeddings there
+                return words(torch.randint(words.num_embeddings, (count,), **drawn)).clone()
+        return torch.randn(count, words.embedding_dim, **drawn)
 
     def _put(self, trainee: Trainee, table: Tensor) -> None:
         from regft_core.models.virtual_tokens import Prompts

@@ -1,7 +1,7 @@
 """Re-init: draw the top layers anew before fine-tuning (Zhang et al., ICLR 2021).
 
 The top ``layers`` layers, and with them the pooler, forget their pretraining: matrices are drawn from
-N(0, initializer_range), biases set to 0, norms to 1. The paper's other two pieces of advice, bias-corrected
+N(0, initializer_range), biases set to 0, norms scale by 1. The paper's other two pieces of advice, bias-corrected
 Adam and longer training, belong to the protocol (bias correction is always on; ``long_training.yaml``).
 
 Decisions:

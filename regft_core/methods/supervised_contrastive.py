@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Description, Flip, MainPass, Phase, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.declare import Step, Tensor, reads_labels
+from regft_core.hooks.declare import Handed, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.models.architectures import architecture_of
@@ -100,6 +100,17 @@ class SupervisedContrastive(Regulariser):
             return []
         return [f"it draws rows of one class together, and an example of a {task.kind} task is of no single class"]
 
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        model: Any = trainee.model
+        #: What the head of a pooled classifier has read in the plain pass ``[B, d]``, before dropout.
+        self.read: Tensor | None = None
+        if hasattr(model, "parts"):
+            model.dropout.register_forward_pre_hook(self._keep)
+
+    def _keep(self, dropout: Any, args: tuple[Tensor]) -> None:
+        if self.trainee.running("main"):
+            self.read = args[0]
+
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """Return the term that turns the plain loss into (1 - weight) * CE + weight * SCL."""
         assert main.hidden is not None
@@ -107,18 +118,16 @@ class SupervisedContrastive(Regulariser):
         if self.options.labels == "permuted":
             generator = step.generator("supervised_contrastive.labels")
             labels = labels[torch.randperm(len(labels), generator=generator, device=labels.device)]
-        vectors = head_vectors(step.trainee.model, main.hidden, step.batch.attention_mask)
-        each = supervised_contrastive(vectors, labels, self.options.temperature)
+        read, self.read = self.read, None
+        vectors = summary_vectors(self.trainee.model, main.hidden, step.batch.attention_mask) if read is None else read
+        each = supervised_contrastive(vectors.float(), labels, self.options.temperature)
         loss = each.mean() if self.options.reduction == "mean" else each.sum()
         self.diagnostics.read(step, loss=loss)
         return self.options.weight * (loss - main.loss)
 
 
-def head_vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
-    """The vector of each example that the head reads, of last hidden states ``[rows, n, H]``, before dropout."""
-    from regft_core.models.heads import PooledClassifier, pair_features, pool
+def summary_vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
+    """The summary token of each row of last hidden states ``[rows, n, H]``, which the family's own head reads."""
+    from regft_core.models.heads import pool
 
-    if isinstance(model, PooledClassifier):
-        pooled = pool(hidden.float(), mask, model.pooling, model.summary)
-        return pair_features(pooled) if model.rows_per_example == 2 else pooled
     return pool(hidden.float(), mask, "cls", architecture_of(model.config.model_type).summary)

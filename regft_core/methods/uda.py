@@ -17,6 +17,7 @@ Differences between paper and this implementation:
 
 Decisions:
 - both passes over the texts have dropout, as in the released code, with masks of their own.
+- gradient accumulation: under ``annealing`` the mean is over the rows of one micro batch that count.
 - FixMatch's condition is max p(u) >= threshold; that of UDA is strict. Equality has no weight here.
 """
 

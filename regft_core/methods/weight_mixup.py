@@ -134,13 +134,16 @@ class WeightMixup(Regulariser):
         problems = []
         if options.form == "full_rank" and options.rank != 1:
             problems.append("rank has no meaning with form: full_rank; remove it")
+        under, idle = f"attention: {options.attention}", list[str]()
         if options.attention != "bilevel":
             idle = ["implicit", "radius", "inner_gradient", "interval"]
-            if options.attention not in SOURCES:  # taken as it is
-                idle += ["initial_std", "attention_learning_rate", "attention_weight_decay"]
-            written = [name for name in idle if name in options.model_fields_set]
-            problems += [f"{name} has no effect under attention: {options.attention}; remove it" for name in written]
-        elif phase.name == "finetune":
+            idle += [] if options.attention == "joint" else ["attention_learning_rate", "attention_weight_decay"]
+            idle += [] if options.attention in SOURCES else ["initial_std"]  # it is taken as it is
+        elif options.implicit == "none":
+            under, idle = "implicit: none", ["radius", "inner_gradient"]
+        written = [name for name in idle if name in options.model_fields_set]
+        problems += [f"{name} has no effect under {under}; remove it" for name in written]
+        if options.attention == "bilevel" and phase.name == "finetune":
             problems.append(
                 "attention: bilevel learns the attention, it does not fine-tune under it; search in an earlier phase "
                 "and name that phase here"
@@ -171,15 +174,14 @@ class WeightMixup(Regulariser):
                 generator=generator,
             )
             trainee.put_view(name, self.mixings[name])
-        taken = bool(self.declares.needs)
-        if taken:
+        if taken := bool(self.declares.needs):
             self._take(handed[self.options.attention])
         self._require_attention_gradients(self.options.attention == "joint")
         self._shares: list[tuple[int, Tensor]] = []
         if self.declares.passes:
             self.two_level = self._two_level_step()
-        clipped = self.setting.training.clip_norm is not None
-        self._extra_in_clip = self.options.variant == "released" and taken and clipped
+        clip_norm = self.setting.training.clip_norm if self.options.variant == "released" and taken else None
+        self._extra_in_clip = clip_norm is not None
         if self._extra_in_clip:
             self._require_attention_gradients(True)
             for mixing in self.mixings.values():

@@ -66,6 +66,8 @@ class Architecture:
     layer_embeddings: tuple[str, ...] = ()
     batch_dim: int = 0
     token_types: bool = True
+    #: Whether norms multiply by 1 + weight, so that a weight of 0 changes nothing, instead of by the weight.
+    norms_add_one: bool = False
     #: ``after_padding``: positions are numbered from the padding id + 1; ``relative``: any length can be read.
     positions: Literal["absolute", "after_padding", "relative"] = "absolute"
     #: Whether the base model takes finished attention masks, one for all layers (``global``) or one for each kind of

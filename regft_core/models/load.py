@@ -175,7 +175,7 @@ def _mask_classifier(
 
 
 def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:
-    """Draw linears from N(0, initializer_range), zero their biases, reset layer norms; a pure function of ``seed``.
+    """Draw linears from N(0, initializer_range), zero their biases, reset norms; a pure function of ``seed``.
 
     The draws use a CPU generator of their own, in the order of the modules' parameters.
     Parameters in ``keep`` are left alone.
@@ -183,6 +183,7 @@ def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: 
     generator = torch.Generator().manual_seed(seed)
     std = getattr(config, "initializer_range", None) or getattr(config, "init_std", None) or 0.02
     kept = {id(parameter) for parameter in keep}
+    norm = 0.0 if architecture_of(config.model_type).norms_add_one else 1.0
     with torch.no_grad():
         for module in modules:
             for name, parameter in module.named_parameters():
@@ -191,7 +192,7 @@ def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: 
                 if parameter.dim() >= 2:
                     parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
                 else:
-                    parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+                    parameter.fill_(0.0 if name.endswith("bias") else norm)
 
 
 @contextlib.contextmanager

@@ -9,10 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.methods.supervised_contrastive import (
-    head_vectors,
-    supervised_contrastive,
-)
+from regft_core.methods.supervised_contrastive import summary_vectors, supervised_contrastive
 from regft_core.training.distances import jensen_shannon, kl, squared_difference
 from tests.methods.harness import STILL, Bench, same
 
@@ -151,15 +148,18 @@ def test_the_loss_of_a_step_is_the_mixture(reduction: str) -> None:
         ("xlnet", {"pooling": "cls"}),
         ("bart", {"pooling": "cls"}),
         ("bert", {"pooling": "mean", "separately": True}),
+        ("bert", {"pooling": "mean_last_four"}),
     ],
 )
 def test_the_vectors_are_what_the_head_reads(architecture: str, form: dict[str, Any]) -> None:
     """Of a pooled classifier: put through its linear they are the logits."""
     bench = Bench([("supervised_contrastive", {})], architecture=architecture, dropout=STILL, **form)
-    step = bench.step()
-    logits, hidden = step.forward(hidden=True)
-    vectors = head_vectors(bench.model, hidden, step.batch.attention_mask)
-    assert torch.allclose(bench.model.classifier(vectors), logits, atol=1e-6)
+    step, read = bench.step(), list[Tensor]()
+    bench.model.classifier.register_forward_pre_hook(lambda _, args: read.append(args[0].detach()))
+    total = float(bench.stack.backward(step))
+    each = by_hand(read[0], step.batch.labels.tolist(), 0.3)
+    ce = float(torch.nn.functional.cross_entropy(bench.model.classifier(read[0]), step.batch.labels).detach())
+    assert total == pytest.approx(0.1 * ce + 0.9 * sum(each) / len(each), abs=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "deberta", "bart", "xlnet"])
@@ -170,7 +170,7 @@ def test_with_the_familys_own_head_they_are_its_summary_token(architecture: str)
     logits, hidden = step.forward(hidden=True)
     hidden.retain_grad()
     logits.sum().backward()
-    read = head_vectors(bench.model, hidden.grad, step.batch.attention_mask)
+    read = summary_vectors(bench.model, hidden.grad, step.batch.attention_mask)
     assert torch.allclose(read.norm(dim=-1), hidden.grad.norm(dim=(1, 2)))
     assert (read.norm(dim=-1) > 0).all()
 

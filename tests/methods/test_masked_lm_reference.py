@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.schema.methods import DataConfig
 from tests.methods.chain import phase, run_phase, runner
 from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, calls_of, examples, gradients, only, watched
 
@@ -100,6 +101,15 @@ def test_a_head_alone_is_trained_over_a_frozen_encoder(architecture: str) -> Non
     assert embedding.shape not in {value.shape for value in state.values()}  # the tie is not handed over
     assert state
     assert not any(torch.equal(start[name.removeprefix("head/")], value) for name, value in state.items())
+
+
+def test_a_model_that_answers_at_a_mask_keeps_the_head_that_was_trained_with_it() -> None:
+    first = dataclasses.replace(phase([("masked_lm", {})], name="before"), data=DataConfig(labels=False))
+    prompted = phase([("verbaliser", {})], start="before", epochs=0)
+    ran = runner(masked_lm=True, pooling="mask").run([first, prompted], steps=6)
+    head = ran["before"].members[0].stack.regularisers[0].head
+    for name, value in head.named_parameters():
+        assert torch.equal(ran["finetune"].tensors["weights"][f"cls.{name}"], value), name
 
 
 def test_the_head_of_an_intermediate_task_is_dropped() -> None:

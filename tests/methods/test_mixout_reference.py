@@ -49,6 +49,14 @@ def test_dropped_columns_are_pretrained_and_kept_ones_pushed_away() -> None:
     assert torch.allclose(view([0, 1])(W), formula)
 
 
+def test_a_head_that_an_earlier_phase_learned_is_mixed_with_itself() -> None:
+    checkpoint = Bench().trainee.trained_weights()
+    start = {name: value + 0.5 for name, value in checkpoint.items()}
+    bench = Bench([("mixout", {"probability": 1.0})], start=start)
+    assert torch.equal(in_pass(bench, "classifier.weight"), start["classifier.weight"])
+    assert torch.equal(in_pass(bench, QUERY), checkpoint[QUERY])
+
+
 def test_probability_one_freezes_to_the_pretrained_weight() -> None:
     weight = W.clone().requires_grad_()
     frozen = view([0, 0], probability=1.0)(weight)

@@ -109,6 +109,8 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("weight_mixup", {"attention": "joint", "radius": 0.1}, {}, {}),
     ("weight_mixup", {"attention": "search", "initial_std": 0.1}, {}, {}),
     ("weight_mixup", {"attention": "joint", "interval": 2}, {}, {}),
+    ("weight_mixup", {"attention": "random", "attention_learning_rate": 1e-3}, {}, {}),
+    ("weight_mixup", {"implicit": "none", "inner_gradient": "reused"}, {}, SEARCH),
     ("wise_ft", {}, NONE, {}),
     ("wise_ft", {"start": "head"}, {}, {}),
     ("wise_ft", {"alpha": 0.0}, {}, {}),

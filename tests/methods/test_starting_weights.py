@@ -42,6 +42,12 @@ def test_drawn_tensors_have_the_deviation_of_the_configuration() -> None:
     assert len(vectors) == 2 * (6 + 2 + 2)
 
 
+def test_drawn_norms_only_scale_to_one() -> None:
+    trainee = Bench([("re_init", {"layers": 1})], architecture="gemma3_text").trainee
+    norm = trainee.sites.layers[-1].module.input_layernorm
+    assert float(norm(torch.randn(3, 32)).detach().square().mean()) == pytest.approx(1.0, abs=1e-3)
+
+
 def test_the_pooler_goes_with_the_layers_or_alone_or_not_at_all() -> None:
     plain = weights()
     names = ("bert.pooler.dense.weight", "bert.encoder.layer.1.output.dense.weight")

@@ -96,6 +96,7 @@ _ROWS = (
         head_dropout=(),
         attention_dropout=("attention_dropout",),
         token_types=False,
+        norms_add_one=True,
         summary="last",
         padding=None,
     ),

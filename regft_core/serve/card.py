@@ -23,7 +23,7 @@ from regft_core.kinds import find
 from regft_core.models.export_record import Served
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import ModelSource
-from regft_core.names import listing, plural
+from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment
 from regft_core.runs.opened_project import versions
@@ -89,7 +89,7 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
         label_counts=kind.label_counts([row.label for row in examples], task["labels"] or ()) or {},
         fold=fold_line(task, job.seed),
         tuned=described(job.values) if job.values else None,
-        averaged=listing([f"phase {phase.name}" for phase in context.method.phases if phase.averages_runs]),
+        averaged=", ".join(f"phase {phase.name}" for phase in context.method.phases if phase.averages_runs),
         scores=scores,
         index=_model_index(f"{job.method}-{job.task}", job.task, scores),
         compared=list(_compared(results)),

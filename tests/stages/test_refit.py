@@ -175,6 +175,7 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
     ):
         assert text in card, (text, card)
     assert "This model |" not in card
+    assert "Mean of these runs" not in card
 
 
 # ------------------------------------------------------------------------------------ other tasks

@@ -61,11 +61,12 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
         judged: of a refit the evaluated runs; None for a run that was evaluated itself.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
-    examples, results = context.last.rows.examples, reported(context)
+    examples = context.last.rows.examples
     evaluation = None if judged else _written(Work(context.root).evaluation, cell_of(job))
     evaluated = (
-        [run for run in evaluation.runs if run.seed == job.seed] if evaluation else judged.runs if judged else []
+        [run for run in evaluation.runs if run.key == record.key] if evaluation else judged.runs if judged else []
     )
+    results = reported(context) if evaluated else {}  # else what is there is of other runs, from before an edit
     hub, revision, license = origin(context.last.source)
     scores = list(_scores(results, evaluated, judged))
     return _template().render(

@@ -138,7 +138,8 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
 
     warnings = []
     if counted.cut:
-        read = f"only the first {model.served.max_length} tokens of {part(counted.cut)} were read"
+        windows = f"{model.served.windows} windows of " if model.served.windows > 1 else ""
+        read = f"only the first {windows}{model.served.max_length} tokens of {part(counted.cut)} were read"
         warnings.append(f"{read}, the length that the model was trained with")
     if counted.unknown > WORTH_UNKNOWN * counted.tokens:
         tokens = f"tokens for unknown words are {share(counted.unknown / counted.tokens)}"

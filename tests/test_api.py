@@ -162,7 +162,11 @@ def test_a_frozen_probe_is_cross_validated(encoder: str, capfd: pytest.CaptureFi
     loaded = regft.load_model(fitted.model_.path)
     names = [str(label) for label in labels]
     assert is_classifier(loaded)
-    if kind != "pairs":
+    if kind == "pairs":
+        pairs = tuple(INPUTS[kind].itertuples(index=False, name=None))[:2]
+        assert loaded.predict(pairs).tolist() == loaded.predict(list(pairs)).tolist()
+    else:
+        assert loaded.score(INPUTS[kind], labels) == fitted.score(INPUTS[kind], labels) > 0.5
         assert cross_val_score(loaded, INPUTS[kind], names, cv=2).mean() == fitted.score(INPUTS[kind], labels)
     assert loaded.set_params(precision="fp32").get_params()["precision"] == "fp32"
 

@@ -117,7 +117,8 @@ def prepare_dataset(
         if texts is not None:
             write_jsonl(directory / UNLABELLED, texts.examples)
         # With folds all rows train, and all are evaluated on.
-        known = (train, replace(train, dropped={})) if folded else (parts[0].train, parts[0].dev)
+        own = replace(parts[0].train, dropped=train.dropped), parts[0].dev
+        known = (train, replace(train, dropped={})) if folded else own
         splits = {"train": known[0], "dev": known[1], **ood, **({} if texts is None else {"unlabelled": texts})}
         groups = {
             name: {example.idx: group for example, group in zip(split.examples, split.groups)}

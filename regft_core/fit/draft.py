@@ -17,11 +17,17 @@ from typing import Any
 
 from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
+from regft_core.data.prepare import declaration_of
+from regft_core.data.read_split import read_split
+from regft_core.data.splits import split_dev
+from regft_core.errors import ConfigError, DataError
 from regft_core.fit.elsewhere import Elsewhere
 from regft_core.fit.own_rows import Asked, OwnRows, unread
 from regft_core.fit.setup import (
     CHANCE,
+    FOLDS,
     LEAST_OF_LABEL,
+    MOST_REPEATS,
     PARTS,
     OwnPreset,
     Price,
@@ -40,6 +46,7 @@ from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.params import ExecutionConfig
+from regft_core.schema.tasks import FoldsConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.document import project_yaml
@@ -166,15 +173,32 @@ class Draft:
             def seconds(setup: Setup) -> float:
                 return seconds_of(setup, 1 if is_serial(setup) else execution.workers)
 
-            several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
-            groups = [self.rows.groups] if self.rows.groups is not None else []
-            bounds = groups if several else [*self.rows.in_every_fold, *groups]
             acting = [name for name in self.preset.methods if name not in self.refused]
-            rows, most = len(self.rows.examples), min(bounds, default=None)
+            rows, most = len(self.rows.examples), self._most_folds(project)
             # A part of the rows has to have some of each label that counts, so that a model can be trained on it.
             parts = min(self.rows.in_every_fold, default=rows) >= LEAST_OF_LABEL * max(PARTS)
             setup, more = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes, parts)
             return replace(setup, serial=is_serial(setup)), seconds(setup), AROUND + final(setup), more
+
+    def _most_folds(self, project: Project) -> int:
+        """Return how many folds the rows can be split into; groups, and equal texts, stay together.
+
+        Raises ConfigError where a label that has a row for each of the fewest folds is in too few groups or texts.
+        """
+        task = project.tasks[self.task]  # a fold may lack one of several labels
+        most = min(self.rows.in_every_fold if find(self.rows.kind).one_label else (), default=FOLDS[0])
+        rows = read_split(project.root, self.task, task.source, self.asked.file.name, declaration_of(task))
+        for folds in (count for count in FOLDS if count <= most):
+            dev = FoldsConfig.model_construct(folds=folds, repeats=self.seed + MOST_REPEATS)
+            try:
+                split_dev("", task.model_copy(update={"splits": task.splits.model_copy(update={"dev": dev})}), rows)
+                return folds
+            except DataError as error:
+                code, message = error.code, f"{folds} folds{error.text.partition(chr(10))[0]}"
+        option, other = (
+            ("--label", "texts") if self.asked.group is None else ("--group", "groups, or leave --group out")
+        )
+        raise ConfigError([self.asked.problem(code, option, message, f"label such rows of other {other}")])
 
     def _prices(self, project: Project, folder: Path, encoder: str, folds: int, trainings: int) -> dict[str, Price]:
         """Return method -> its price. A frozen encoder reads every row once, for all folds (``models/features.py``)."""

@@ -22,7 +22,7 @@ class Elsewhere:
     """A file with the columns and labels of the training file.
 
     Attributes:
-        rows: that have a text and a label.
+        rows: that have a text and a label which is not left out.
         unlabelled: how cells without a label are written.
         without_text: rows that are left out.
     """
@@ -82,7 +82,8 @@ def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, lis
     rows, problems = rows_of(file, asked.how, columns)
     if problems or rows is None:
         return None, _told(problems)
-    labels = Labels({row.position: row.values.get(asked.label) for row in rows}, own.kind, asked.how.decimal)
+    raw = {row.position: row.values.get(asked.label) for row in rows}
+    labels = Labels(raw, own.kind, asked.how.decimal, own.delimiter or ";", "" in own.unlabelled)
     unlabelled, without_text, count = set[str](), 0, 0
     for row in rows:
         try:
@@ -93,7 +94,7 @@ def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, lis
             unlabelled.add(as_text(row.values.get(asked.label)) or "")
         elif None in texts:
             without_text += 1
-        else:
+        elif own.left_out.keys().isdisjoint(labels.of_rows[row.position]):
             count += 1
     wrong = [*labels.mistakes(), *_unknown(labels, own)]
     if count < FEWEST_ROWS and not wrong:

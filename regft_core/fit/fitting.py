@@ -98,6 +98,8 @@ def _draft(wanted: Wanted) -> Draft:
     if not 0 < wanted.minutes < float("inf"):
         message = f"{wanted.minutes:g} is not a number of minutes above 0"
         problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
+    if not 0 <= wanted.seed < 99:  # it is a repeat of the folds; the next may be run, too, and a task has 100
+        problems.append(Problem("wrong-seed", "--seed", 0, "", f"{wanted.seed} has no folds", "give one of 0 to 98"))
     if refused := refusal(wanted.place, wanted.asked.file):
         problems.append(refused)
     if problems or rows is None:

@@ -41,11 +41,16 @@ class Labels:
         raw: its values, by the position of their row.
         asked: the kind that the user names.
         decimal: the decimal mark of numbers.
+        joined_by: the delimiter of the labels of a cell, where another file tells it.
+        blank_is_missing: whether a blank cell is no empty list of labels. So it is where cells without a value are
+            dropped, as in this file: the YAML of a task spells both alike.
     """
 
     raw: Mapping[str, Any]
     asked: str | None = None
     decimal: str | None = None
+    joined_by: str | None = None
+    blank_is_missing: bool = False
 
     @cached_property
     def lists(self) -> dict[str, list[str]]:
@@ -94,7 +99,7 @@ class Labels:
         """Delimiter of the labels of a cell; None where a row has one, or lists them."""
         if self.kind != "multi_label" or not self.texts:
             return None
-        return self._joined or ";"
+        return self.joined_by or self._joined or ";"
 
     @cached_property
     def of_rows(self) -> dict[str, list[str]]:
@@ -102,7 +107,8 @@ class Labels:
         mark, several = self.delimiter, self._several
         texts = {at: [text] if mark is None else _parts(text, mark) for at, text in self.texts.items()}
         lists = {at: parts for at, parts in self.lists.items() if parts or several}
-        empty = [at for at, value in self.raw.items() if several and isinstance(value, str) and not value.strip()]
+        blank = several and not self.blank_is_missing and None not in map(as_text, self.raw.values())
+        empty = [at for at, value in self.raw.items() if blank and isinstance(value, str) and not value.strip()]
         return {**{at: [] for at in empty}, **texts, **lists}
 
     def number(self, text: str) -> float | None:
@@ -211,7 +217,7 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
     if not kind.has_labels:
         same = len({cell[0] for cell in cells}) == 1
         return ("one-value", f"all rows have the value {cells[0][0]}", "name another column") if same else None
-    rare = [f"'{label}' has {plural(counts[label], 'row')}" for label in left_out(kind, counts)]
+    few = left_out(kind, counts)
     if len(counts) < 2:
         message = f"all {len(cells)} rows have the label '{next(iter(counts), '')}'"
         return "one-class", message, "name another column, or label rows of another class"
@@ -223,7 +229,7 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
     if kind.ordered and (word := next((label for label in counts if labels.number(label) is None), None)):
         message = f"'{word}' is not a number, so the order of the labels is not known"
         return "order-unknown", message, "write numbers from low to high, or list the labels in the YAML of a task"
-    if len(counts) - len(rare) < 2:
-        message = f"{listing(rare)}; two labels need {LEAST_ROWS} rows at least, one for each fold"
-        return "rare-label", message, "label more of them"
+    if kind.wrong_labels([label for label in counts if label not in few]):
+        rare = listing(f"'{label}' has {plural(counts[label], 'row')}" for label in few)
+        return "rare-label", f"{rare}; too few labels have {LEAST_ROWS} rows, one for each fold", "label more of them"
     return None

@@ -21,7 +21,7 @@ from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
 from regft_core.fit.labels import LEAST_ROWS, Labels, left_out, too_little
 from regft_core.kinds import find
-from regft_core.kinds._reading import as_text
+from regft_core.kinds._reading import as_text, looks_like_number
 from regft_core.models.fetch import ALIASES
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema import NAME_LENGTH
@@ -72,7 +72,6 @@ class OwnRows:
         labels: their names; None for numbers.
         counts: rows of each label.
         left_out: rows of each label that has so few that they are left out.
-        groups: how many there are; None where no column names them.
         delimiter: what joins the labels of a cell; None where a row has one.
         unlabelled: how cells without a label are written.
         without_label, without_text: rows that are left out.
@@ -83,7 +82,6 @@ class OwnRows:
     kind: str
     labels: tuple[str, ...] | None
     counts: Mapping[str, int]
-    groups: int | None
     delimiter: str | None
     unlabelled: tuple[str, ...]
     without_label: int
@@ -134,8 +132,8 @@ class OwnRows:
             "splits": {"train": train, "dev": dict(dev)},
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
-            # Digits are names of labels here, not positions in the list.
-            "label_values": {one: one for one in labels or ()} if any(map(str.isdigit, labels or ())) else None,
+            # Numbers are names of labels here, not positions in the list.
+            "label_values": {one: one for one in labels or ()} if any(map(looks_like_number, labels or ())) else None,
             "drop_labels": [*self.unlabelled, *self.left_out] or None,
             "drop_empty": self.without_text > 0 or None,
             "metrics": list(self.metrics),
@@ -202,8 +200,7 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
     if wrong := list(labels.mistakes()):
         return None, [asked.problem(code, "--label", message, hint) for code, message, hint in wrong]
     examples, cells, problems = list[Example](), list[list[str]](), list[Problem]()
-    without_text = 0
-    groups, unlabelled = set[str](), list[str]()
+    without_text, unlabelled = 0, list[str]()
     for number, row in enumerate(rows):
         cell = labels.of_rows.get(row.position)
         try:
@@ -225,7 +222,6 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         else:
             examples.append(Example(str(number), text, pair or None, 0))
             cells.append(cell)
-            groups.add(group)
     has_labels = find(labels.kind).has_labels
     counts = Counter(label for cell in cells for label in cell) if has_labels else Counter[str]()
     useless = too_little(labels, cells, counts) if len(cells) >= 2 * LEAST_ROWS and not problems else None
@@ -237,7 +233,6 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         kind=labels.kind,
         labels=tuple(sorted(counts, key=labels.order)) if has_labels else None,
         counts=counts,
-        groups=len(groups) if asked.group is not None else None,
         delimiter=labels.delimiter,
         unlabelled=tuple(sorted(set(unlabelled))),
         without_label=len(unlabelled),
@@ -249,7 +244,7 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
 
 
 def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
-    """Yield what makes rows useless: too few of them, texts or groups that leave nothing to compare."""
+    """Yield what makes rows useless: too few of them, or texts that leave nothing to compare."""
     texts = len({example.text for example in own.examples})
     if labelled < 2 * LEAST_ROWS:
         message = f"{plural(labelled, 'row')} with text and label; {2 * LEAST_ROWS} are the least"
@@ -258,9 +253,6 @@ def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
     elif texts < LEAST_ROWS:
         message = f"{plural(texts, 'different text')} in {labelled} rows; {LEAST_ROWS} are the least"
         yield asked.problem("one-text", "--text", message, "name another column")
-    elif own.groups is not None and own.groups < LEAST_ROWS:
-        message = f"column '{asked.group}' has {plural(own.groups, 'group')}; {LEAST_ROWS} are the least"
-        yield asked.problem("too-few-groups", "--group", message, "name another column, or leave --group out")
 
 
 #: Letters of an English text are in this script; more than this share of others makes it another language.

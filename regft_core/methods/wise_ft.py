@@ -80,7 +80,7 @@ class WiseFt(Regulariser):
         return problems
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self._start = None if self.options.start is None else handed[self.options.start].weights
+        self._start = None if self.options.start is None else trainee.as_learned(handed[self.options.start].weights)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         if self._start is not None:  # the phase takes no step, so there is no end of it

@@ -23,7 +23,7 @@ from regft_core.kinds import find
 from regft_core.models.export_record import Served
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import ModelSource
-from regft_core.names import listing, plural
+from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment
 from regft_core.runs.opened_project import versions
@@ -61,11 +61,12 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
         judged: of a refit the evaluated runs; None for a run that was evaluated itself.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
-    examples, results = context.last.rows.examples, reported(context)
+    examples = context.last.rows.examples
     evaluation = None if judged else _written(Work(context.root).evaluation, cell_of(job))
     evaluated = (
-        [run for run in evaluation.runs if run.seed == job.seed] if evaluation else judged.runs if judged else []
+        [run for run in evaluation.runs if run.key == record.key] if evaluation else judged.runs if judged else []
     )
+    results = reported(context) if evaluated else {}  # else what is there is of other runs, from before an edit
     hub, revision, license = origin(context.last.source)
     scores = list(_scores(results, evaluated, judged))
     return _template().render(
@@ -89,7 +90,7 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
         label_counts=kind.label_counts([row.label for row in examples], task["labels"] or ()) or {},
         fold=fold_line(task, job.seed),
         tuned=described(job.values) if job.values else None,
-        averaged=listing([f"phase {phase.name}" for phase in context.method.phases if phase.averages_runs]),
+        averaged=", ".join(f"phase {phase.name}" for phase in context.method.phases if phase.averages_runs),
         scores=scores,
         index=_model_index(f"{job.method}-{job.task}", job.task, scores),
         compared=list(_compared(results)),

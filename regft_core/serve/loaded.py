@@ -15,6 +15,7 @@ from regft_core.data.examples import Example, WrongText
 from regft_core.data.file_format import Row
 from regft_core.errors import DataError
 from regft_core.kinds import find
+from regft_core.kinds._reading import as_text, listed_labels
 from regft_core.kinds.multi_label import SEPARATOR
 from regft_core.models.devices import visible_devices
 from regft_core.serve.answers import Counted, answers, example_of
@@ -76,9 +77,8 @@ class LoadedModel(BaseEstimator):
         given = [line.get("prediction") for line in self.lines(texts)]
         if self._joined:
             given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]
-        if not self._joined and None not in given:
-            return np.array(given)
-        return pd.Series(given, dtype=object).to_numpy()
+        plain = not self._joined and None not in given
+        return np.array(given) if plain else pd.Series(given, dtype=object).to_numpy()
 
     def lines(self, texts: Text | Iterable[Text] | pd.DataFrame) -> list[dict[str, Any]]:
         """Return the columns that ``regft predict`` writes for each text. Raises DataError as ``predict``."""
@@ -96,13 +96,20 @@ class LoadedModel(BaseEstimator):
         return np.asarray(found, dtype=np.float64).reshape(len(examples), len(self.classes_))
 
     def score(self, texts: Iterable[Text] | pd.DataFrame, labels: Iterable[Any]) -> float:
-        """Return the share of rows that are answered rightly; of a regression R^2. As scikit-learn's estimators do."""
+        """Return the share of rows that are answered rightly, numbers as the training file has them; else R^2."""
         from sklearn.metrics import r2_score
 
         right, given = list(labels), self.predict(texts)
         if not find(self._model.served.kind).has_labels:
             return float(r2_score(right, given))
-        return float(np.mean([one == other for one, other in zip(right, given, strict=True)]))
+        return float(np.mean([self._is_right(one, other) for one, other in zip(right, given, strict=True)]))
+
+    def _is_right(self, label: Any, answer: Any) -> bool:
+        if not self._joined or answer is None:
+            return answer in (str(label).strip(), as_text(label))
+        if isinstance(label, str):
+            label = label.split(SEPARATOR) if (listed := listed_labels(label)) is None else listed
+        return {as_text(one) for one in label} - {""} == set(answer)
 
     @property
     def _joined(self) -> bool:
@@ -117,16 +124,16 @@ class LoadedModel(BaseEstimator):
                 raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
             rows: list[Any] = list(texts[names].itertuples(index=False, name=None))
         else:
-            one = isinstance(texts, str) or (isinstance(texts, tuple) and len(names) == 2)
-            rows = [row if isinstance(row, tuple | list) else (row,) for row in ([texts] if one else texts)]
+            is_pair = isinstance(texts, tuple) and len(names) == 2 and all(isinstance(part, str) for part in texts)
+            given: Any = [texts] if is_pair or isinstance(texts, str) else texts
+            rows = [row if isinstance(row, tuple | list) else (row,) for row in given]
         return [self._example(number, row, names) for number, row in enumerate(rows)]
 
     def _example(self, number: int, row: Any, names: list[str]) -> Example:
         if len(row) != len(names):
             message = f"row {number} has {len(row)} texts; this model reads {len(names)}"
-            raise DataError(
-                "wrong-texts", f"{message}\n    -> give pairs (one, other) to a model of pairs, else a text"
-            )
+            hint = "give pairs (one, other) to a model of pairs, else a text"
+            raise DataError("wrong-texts", f"{message}\n    -> {hint}")
         try:
             example = example_of(Row(str(number), dict(zip(names, row))), names)
         except WrongText as error:

@@ -21,6 +21,7 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Predictions, Work
+from regft_core.schema.method import FINETUNE
 from regft_core.settings.project import Cell
 from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
 from regft_core.statistics.reliability import fit_temperature
@@ -211,7 +212,7 @@ def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperatur
         DataError: the run was not evaluated.
     """
     job, confidence = context.job, context.params.report.confidence
-    if not job.refit and job.seed not in judged.seeds:
+    if not job.refit and context.key(FINETUNE) not in [run.key for run in judged.runs]:
         message = f"--accuracy: seed {job.seed} of {job.method} on {job.task}-{job.size} was not evaluated"
         raise DataError("not-judged", f"{message}\n    -> run `dvc repro` (stage evaluate), then this again")
     answers = judged.once(job.seed)

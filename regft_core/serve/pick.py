@@ -22,15 +22,7 @@ from regft_core.disk.files import write_text
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.sources import UNSAID, FileFormat
-from regft_core.serve.answers import (
-    DIGITS,
-    Counted,
-    Writer,
-    check_output,
-    format_of,
-    readable,
-    require_columns,
-)
+from regft_core.serve.answers import DIGITS, Counted, Writer, check_output, format_of, readable, require_columns
 from regft_core.serve.model import ServedModel
 
 

@@ -51,8 +51,8 @@ class Trainee:
     of its checkpoint and nothing hooks into the model.
 
     With a ``scale`` the model is trained on standardised targets, and so are its outputs meanwhile. Whatever enters
-    or leaves is in the unit of the targets: :meth:`load_weights`, :meth:`plain_weights`, :meth:`trained_weights` and
-    :meth:`answers` convert, the weights through the output layer.
+    or leaves is in the unit of the targets: :meth:`load_weights`, :meth:`as_learned`, :meth:`plain_weights`,
+    :meth:`trained_weights` and :meth:`answers` convert, the weights through the output layer.
     """
 
     model: nn.Module
@@ -184,10 +184,7 @@ class Trainee:
 
         Raises KeyError when one of the model's tensors is missing.
         """
-        if head and self.scale is not None:
-            weight, bias = (weights[name].double() for name in self._scaled)
-            standardised = (weight / self.scale.deviation, self.scale.learned(bias))
-            weights = {**weights, **dict(zip(self._scaled, standardised, strict=True))}
+        weights = self.as_learned(weights) if head else weights
         for name, parameter in self.named_raw():
             if head or name not in self.sites.head:
                 parameter.copy_(weights[name])
@@ -235,6 +232,14 @@ class Trainee:
     def answers(self, outputs: Any) -> Any:
         """``outputs`` [n, K] of the model in the unit of the targets."""
         return outputs if self.scale is None else self.scale.in_units(outputs)
+
+    def as_learned(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Stored ``weights`` of all of the model, of an earlier phase, as they are while this one trains."""
+        if self.scale is None:
+            return weights
+        weight, bias = (weights[name].double() for name in self._scaled)
+        standardised = (weight / self.scale.deviation, self.scale.learned(bias))
+        return {**weights, **dict(zip(self._scaled, standardised, strict=True))}
 
     def _as_stored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies of ``tensors`` on the CPU, with the scale of the targets in the output layer."""

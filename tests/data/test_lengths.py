@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,10 @@ from regft_core.data import lengths
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, share, table, warnings
+from regft_core.models.export_record import Served
+from regft_core.serve.answers import Counted
+from regft_core.serve.model import ServedModel
+from stages.predict import _say
 from tests.tiny import ARCHITECTURES, tiny_tokenizer
 
 #: A set all of whose words the vocabulary has.
@@ -95,3 +101,9 @@ def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
     (text,) = warnings("t", described)
     for words in ("38.0% of train", "xlm-roberta"):
         assert words in text
+
+
+def test_predictions_tell_how_much_of_a_text_was_read(capsys: pytest.CaptureFixture[str]) -> None:
+    served = Served(text="text", kind="classification", max_length=16, windows=2)
+    _say(ServedModel(served, ("bad", "good"), Path()), Counted(rows=4, cut=1), sys.stdout)
+    assert "only the first 2 windows of 16 tokens of 1 row (25.0%) were read" in capsys.readouterr().err

@@ -58,7 +58,7 @@ def prepare(
 def parts(folder: Path, described: dict[str, Any], seed: int) -> tuple[list[str], list[str]]:
     seen = of_seed(described, seed)
     train, dev = ([row.idx for row in read_jsonl(folder / rows_file(seen, name))] for name in ("train", "dev"))
-    assert seen["counts"]["train"], seen["counts"]["dev"] == (len(train), len(dev))
+    assert (seen["counts"]["train"], seen["counts"]["dev"]) == (len(train), len(dev))
     assert seen["sets"]["dev"]["n"] == len(dev)
     return train, dev
 
@@ -117,8 +117,9 @@ def test_rows_of_one_text_are_in_one_fold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("group", [None, "product"])
 def test_a_share_is_drawn_once_for_all_seeds(tmp_path: Path, group: str | None) -> None:
-    content = rows()
-    folder, described = prepare(tmp_path, 0.25, content, group)
+    content = [*rows(), {**rows()[0], "text": ""}]
+    folder, described = prepare(tmp_path, 0.25, content, group, drop_empty=True)
+    assert described["dropped"] == {"train": {"without text": 1}}
     train, dev = parts(folder, described, 0)
     assert (train, dev) == parts(folder, described, 7)
     assert (len(train), len(dev)) == (45, 15)

@@ -247,7 +247,11 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"file": "notes"}, ["unknown-format"]),
     ({"file": "folder.csv"}, ["not-a-file"]),
     ({"file": "halves.csv", "group": "half"}, ["too-few-groups"]),
+    ({"file": "thirds.csv", "group": "third"}, ["class-missing"]),
+    ({"file": "copies.csv"}, ["class-missing"]),
+    ({"seed": 99}, ["wrong-seed"]),
     ({"file": "rare.csv"}, ["rare-label"]),
+    ({"file": "levels.csv", "kind": "ordinal"}, ["rare-label"]),
     ({"file": "ids.csv"}, ["too-many-labels"]),
     ({"kind": "regression"}, ["not-a-number"]),
     ({"minutes": 0.0}, ["wrong-minutes"]),
@@ -283,6 +287,9 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
         "hundred": [head, *((review(n), two[n % 2]) for n in range(100))],
         "one-text": [head, *(("the same", two[n % 2]) for n in range(12))],
         "halves": [(*head, "half"), *((review(n), two[n % 2], n % 4 // 2) for n in range(12))],
+        "thirds": [(*head, "third"), *((f"{review(n)} {n}", two[n // 3 % 3 // 2], n // 3 % 3) for n in range(18))],
+        "copies": [head, *((f"{review(n)} {n}", "good") for n in range(12)), *[("the same", "bad")] * 6],
+        "levels": [head, *((f"{review(n)} {n}", 1 + n % 2) for n in range(12)), ("x", 3)],
     }.items():
         write_csv(root / f"{name}.csv", lines)
     (root / "notes").write_text("review\n")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regft_core import shipped
 from regft_core.data.examples import Example
 from regft_core.data.lengths import Lengths
+from regft_core.data.prepare import declaration_of
 from regft_core.data.prompts import Reading
+from regft_core.data.read_split import read_split
+from regft_core.disk.files import write_text
+from regft_core.fit.elsewhere import read_elsewhere
 from regft_core.fit.new_project import make_project
 from regft_core.fit.own_rows import BY_CHARACTERS, Asked, OwnRows, other_script, read_own, unread
+from regft_core.kinds import find
 from regft_core.runs.opened_project import open_project
+from regft_core.schema.tasks import TaskConfig
 from tests.promises.kit import regft
 from tests.small_project import REPOSITORY, review, write_csv
 from tests.tiny import tiny_model_dir
@@ -154,17 +162,43 @@ def test_a_long_tail_stays_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> No
 
 
 def test_rows_without_label_or_text_are_counted(tmp_path: Path) -> None:
-    lines = [
-        ("text", "label"),
-        *((f"text {n}", ["a", "b"][n % 2]) for n in range(10)),
-        ("x", ""),
-        ("", "a"),
-        (" ", "b"),
-    ]
-    rows, problems = read_own(Asked(write_csv(tmp_path / "rows.csv", lines), "text", "label"))
+    lines = [*((f"text {n}", ["a", "b"][n % 2]) for n in range(10)), ("x", ""), ("", "a"), (" ", "b")]
+    rows, problems = read_own(Asked(write_csv(tmp_path / "rows.csv", [("text", "label"), *lines]), "text", "label"))
     assert problems == []
     assert rows is not None
     assert (len(rows.examples), rows.without_label, rows.without_text) == (10, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ([1.5, 2.5, 3.5] * 5, "ordinal"),
+        ([-1, -2] * 7, None),
+        (["a;b", "a", "b", "", None] * 4, None),  # blank and null are dropped alike, so both are counted
+        ([["a"], ["b", "a"], [], None] * 4, None),
+    ],
+)
+def test_a_run_reads_the_rows_that_are_told(tmp_path: Path, labels: list[Any], kind: str | None) -> None:
+    file = tmp_path / "data" / "rows.jsonl"
+    write_text(file, "\n".join(json.dumps({"text": f"text {n}", "label": one}) for n, one in enumerate(labels)))
+    asked = Asked(file, "text", "label", kind=kind)
+    own, problems = read_own(asked)
+    assert own is not None, problems
+    task = TaskConfig.model_validate(own.task(asked, file.name, {"folds": 3}))
+    rows = read_split(tmp_path, "rows", task.source, file.name, declaration_of(task)).examples
+    assert [row.text for row in rows] == [row.text for row in own.examples]
+    assert find(own.kind).label_counts([row.label for row in rows], own.labels or ()) == own.counts
+
+
+def test_a_file_of_other_texts_is_read_as_the_run_reads_it(tmp_path: Path) -> None:
+    for training, labels, count in (
+        (["a|b", "a", "b"] * 4, ["b"] * 23 + ["a|b"] * 2, 25),
+        (["a"] * 9 + ["b"] * 8 + ["c"] * 2, ["a"] * 20 + ["c"] * 5, 20),
+    ):
+        other = write_csv(tmp_path / "other.csv", [("text", "label"), *((f"new {n}", x) for n, x in enumerate(labels))])
+        own = read(tmp_path, training)
+        found, problems = read_elsewhere(Asked(tmp_path / "rows.csv", "text", "label", ood=(other,)), own)
+        assert [one.rows for one in found] == [count], problems
 
 
 # ---------------------------------------------------------------------------------------------------------- languages

@@ -10,8 +10,8 @@ import torch
 from regft_core.hooks.base import Handed
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.merges import mean
-from tests.methods.chain import run_phase
-from tests.methods.harness import NO_STEPS, TRAINING, Bench, same
+from tests.methods.chain import Runner, phase, run_phase
+from tests.methods.harness import NO_STEPS, TRAINING, Bench, same, source_of
 
 # ---------------------------------------------------------------------------------------------------- weight averaging
 
@@ -103,6 +103,17 @@ def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
     bench.stack.finish(bench.trainee)  # mixed before, and not a second time
     for name, value in floats(bench.trainee.plain_weights()).items():
         assert torch.allclose(value, 0.75 * first[name] + 0.25 * end[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25])
+def test_values_are_mixed_in_their_unit(alpha: float) -> None:
+    """Weights are stored in the unit of the targets and train on standardised ones; 0 is the start itself."""
+    mix = ("wise_ft", {"alpha": alpha, "start": "head"})
+    phases = phase([("linear_head", {})], name="head", epochs=0), phase(name="train", start="head")
+    done = Runner(source_of("bert"), "regression").run([*phases, phase([mix], start="train", epochs=0)])
+    start, end, found = (done[name].tensors["weights"] for name in ("head", "train", "finetune"))
+    for name in floats(found):
+        assert torch.allclose(found[name], (1 - alpha) * start[name] + alpha * end[name], atol=1e-5), name
 
 
 # ---------------------------------------------------------------------------------------------------------------- soup

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regft_core.api import Project
 from regft_core.data.examples import Example
-from regft_core.errors import ExportMismatch, ModelError
+from regft_core.errors import DataError, ExportMismatch, ModelError
 from regft_core.runs.opened_project import Job
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.serve.export import export, push, submission_lines
@@ -105,7 +105,12 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
         export(job, tmp_path / "none", accuracy=95)
     with raises_code(ModelError, "bad-accuracy", "regression"):
         export(Job(str(copy), "vanilla", "scores", "16", 1), tmp_path / "none", accuracy=0.9)
+    result = file.parents[2] / "result.json"  # from before an edit, which the stage finetune alone has followed
+    result.write_text(re.sub(r'"key": "\w+"', '"key": "another"', result.read_text()))
+    with raises_code(DataError, "not-judged"):
+        export(job, tmp_path / "none", accuracy=0.95)
     assert not (tmp_path / "none").exists()
+    assert "| dev |" not in card_of(export(job, tmp_path / "later"))
 
 
 # -------------------------------------------------------------------------------------------------------- submissions

@@ -21,6 +21,7 @@ from regft_core.models import precision as precisions
 from regft_core.models.export_record import Abstain
 from regft_core.serve import predict as serving
 from regft_core.serve.answers import safe_cell
+from regft_core.serve.loaded import LoadedModel
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file, predict_stream
 from tests import warm
@@ -39,6 +40,16 @@ def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate(TEXTS)])
+
+
+def test_a_score_takes_labels_as_frames_have_them(model: ServedModel) -> None:
+    loaded, texts = LoadedModel(model.directory, "cpu"), [review(n, n + 1) for n in range(6)]
+    for kind in ("classification", "multi_label"):
+        loaded._model = replace(model, served=model.served.model_copy(update={"kind": kind}), labels=("1", "2"))
+        answers = loaded.predict(texts).tolist()
+        numbers = [float(one) if isinstance(one, str) else [int(part) for part in one[::-1]] for one in answers]
+        assert loaded.score(texts, numbers) == loaded.score(texts, [";".join(one) for one in answers]) == 1
+        assert loaded.score(texts, [[*one, "3"] for one in answers]) == 0
 
 
 def test_chunks_change_neither_order_nor_predictions(

@@ -44,6 +44,12 @@ def as_shown(value: float, metric: str) -> float:
     return round(value * factor(metric), metrics.find(metric).digits + 1)
 
 
+def same_score(value: float, shown: float, metric: str) -> bool:
+    """Whether a mean score is the one that MLflow has: a mean of ``as_shown`` scores, of six significant digits."""
+    rounded = 2 * 10.0 ** -(metrics.find(metric).digits + 1)
+    return math.isclose(as_shown(value, metric), shown, rel_tol=1e-5, abs_tol=rounded)
+
+
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
     """``[low, high]`` or ``n/a``."""
     if bounds is None or any(map(math.isnan, bounds)):

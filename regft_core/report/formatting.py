@@ -63,10 +63,10 @@ def points(value: float | None, metric: str, signed: bool = False) -> str:
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:
-    """One shown point in the metric's unit; of a metric without bounds one per cent of the median score."""
+    """One shown point in the metric's unit; without bounds one per cent of the median score, of those not NaN."""
     described = metrics.find(metric)
     if math.isinf(described.largest_difference):
-        return 0.01 * (abs(median(list(scores) or [1.0])) or 1.0)
+        return 0.01 * (abs(median([score for score in scores if not math.isnan(score)] or [1.0])) or 1.0)
     return 1 / described.factor
 
 

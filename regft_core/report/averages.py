@@ -80,7 +80,6 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
     scales = {(metrics.find(m).factor, metrics.find(m).lower_is_better) for m in used}
     methods = list(dict.fromkeys(row.method for task, _ in weights for row in blocks[task].rows))
     shown = {key: key[0] if key[1] == "dev" else "/".join(key) for key in weights}
-
     lines = []
     for method in methods:
         rows = {key: row for key in weights if (row := blocks[key[0]].row(method)) is not None}

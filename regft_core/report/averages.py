@@ -89,8 +89,7 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
         }
         missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
         lines.append(AverageLine(method, _mean(weights, scores), _mean(weights, compared), missing))
-    metric = used[0] if len(scales) == 1 else None
-    return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(lines))
+    return Average(name, size, tuple(shown.values()), used[0] if len(scales) == 1 else None, tuple(used), tuple(lines))
 
 
 def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate]) -> Bounds | None:

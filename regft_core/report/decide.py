@@ -85,8 +85,7 @@ def decide(
     constant = {row.method for row in block.rows if row.constant}
     trained = {row.method for row in entered if row.finetune.trains_encoder}
     pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant, trained)
-    best = block.frozen or config.reference
-    baseline = best if best in names else None
+    baseline = best if (best := block.frozen or config.reference) in names else None
     # With a frozen encoder claims are about arms that train theirs.
     arms_of_claims = [row for row in block.rows if block.frozen is None or row.finetune.trains_encoder]
     every = [c for row in arms_of_claims for c in (*row.comparisons, *row.opposed)]

@@ -46,8 +46,7 @@ def as_shown(value: float, metric: str) -> float:
 
 def same_score(value: float, shown: float, metric: str) -> bool:
     """Whether a mean score is the one that MLflow has: a mean of ``as_shown`` scores, of six significant digits."""
-    rounded = 2 * 10.0 ** -(metrics.find(metric).digits + 1)
-    return math.isclose(as_shown(value, metric), shown, rel_tol=1e-5, abs_tol=rounded)
+    return math.isclose(as_shown(value, metric), shown, rel_tol=1e-5, abs_tol=0.2 / 10 ** metrics.find(metric).digits)
 
 
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:

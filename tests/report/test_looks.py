@@ -146,7 +146,7 @@ def test_without_two_seeds_or_any_run_it_says_what_to_run_first(inputs: Inputs, 
 def test_the_point_of_a_metric_without_bounds_is_that_of_all_methods_that_finished(make: Any) -> None:
     arms, tasks = {"vanilla": Arm(0.3), "good": Arm(0.95)}, {"stars": Task("regression", ("mse",), n=80, ood=())}
     dead = {"dead": Arm(failed=dict.fromkeys(range(6), "NaN"))}
-    alone, beside = (make(given, tasks) for given in (arms, dead | arms))
+    alone, beside = make(arms, tasks), make(dead | arms, tasks)
     row, other = (built.report.blocks[0].row for built in (alone, beside))
     assert row("good").comparisons[0].verdict == other("good").comparisons[0].verdict
     point = point_of("mse", [row(name).scores["dev"]["mse"].estimate.mean for name in arms])

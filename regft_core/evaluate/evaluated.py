@@ -32,7 +32,7 @@ class EvaluatedSet:
     Attributes:
         kind: a file of ``regft_core/kinds``.
         logits: [n, K] as the model gave them, over its own K labels; [n, 1] in the labels' unit for a value.
-        gold: [n] indices into ``labels``, or values.
+        gold: [n] indices into ``labels``, sets of them or values, as ``Kind.dtype`` has them.
         examples: [n] with texts and ids.
         labels: names of the set's labels; empty for values.
         to_set: [K] index of the set's label that each of the model's own labels counts as; empty for values.
@@ -86,7 +86,7 @@ def evaluated_set(
     """Return the set ``name`` of a task (content of ``task.json``) with a run's logits [n, K]."""
     declared, own = task["sets"].get(name) or {}, list(task["labels"] or ())
     labels = declared.get("labels") or own
-    gold = np.asarray([example.label for example in examples])
+    gold = np.asarray([example.label for example in examples], dtype=find(task["kind"]).dtype)
     to_set = label_indices(own, labels, declared.get("label_map"))
     return EvaluatedSet(name, task["kind"], logits, gold, examples, tuple(labels), to_set, decision)
 

@@ -80,7 +80,6 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
     scales = {(metrics.find(m).factor, metrics.find(m).lower_is_better) for m in used}
     methods = list(dict.fromkeys(row.method for task, _ in weights for row in blocks[task].rows))
     shown = {key: key[0] if key[1] == "dev" else "/".join(key) for key in weights}
-
     lines = []
     for method in methods:
         rows = {key: row for key in weights if (row := blocks[key[0]].row(method)) is not None}
@@ -90,8 +89,7 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
         }
         missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
         lines.append(AverageLine(method, _mean(weights, scores), _mean(weights, compared), missing))
-    metric = used[0] if len(scales) == 1 else None
-    return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(lines))
+    return Average(name, size, tuple(shown.values()), used[0] if len(scales) == 1 else None, tuple(used), tuple(lines))
 
 
 def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate]) -> Bounds | None:

@@ -236,6 +236,7 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     if claim.measure == "deviation":
         ours, other = mine.deviations.get(key), theirs.deviations.get(key)
         return Bounds(math.log(other / ours)) if ours and other else None
+    lower = any(metrics.find(paper.config.metrics[part]).lower_is_better for part in paper.weights(key))
     both = [row.recomputed.get(key, row.scores.get(key)) for row in (mine, theirs)]
     if both[0] is not None and both[1] is not None:
         value = both[0] - both[1]
@@ -243,7 +244,7 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
         value = mine.gains[key]
     else:
         return None
-    parts = [paper.printed_parts(row, key) for row in (mine, theirs)]
+    value, parts = -value if lower else value, [paper.printed_parts(row, key) for row in (mine, theirs)]
     # Of one source alone the interval would be too short.
     return Bounds(value, *welch_interval(value, [*parts[0], *parts[1]], level)) if all(parts) else Bounds(value)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from regft_core import metrics
+from regft_core.data.splits import of_seed
 from regft_core.names import plural
 from regft_core.report.formatting import interval, listed, number, point_of, points, ratio, score
 from regft_core.report.values import Block, Choice, Comparison, Decision
@@ -61,7 +62,10 @@ def decide(
 
     held_here = held(judges)
     grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds
-    share, perfect = arms["dev"].trained if grows else 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
+    share, perfect = 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
+    if grows and block.described.folded:
+        task = block.described.model_dump()
+        share = sum(of_seed(task, s)["counts"]["train"] for s in seeds) / len(seeds) / task["counts"]["dev"]
     held_here = [
         b if name in fixed else of_all_rows(b, share, perfect) for b, name in zip(held_here, names, strict=True)
     ]
@@ -81,8 +85,7 @@ def decide(
     constant = {row.method for row in block.rows if row.constant}
     trained = {row.method for row in entered if row.finetune.trains_encoder}
     pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant, trained)
-    best = block.frozen or config.reference
-    baseline = best if best in names else None
+    baseline = best if (best := block.frozen or config.reference) in names else None
     # With a frozen encoder claims are about arms that train theirs.
     arms_of_claims = [row for row in block.rows if block.frozen is None or row.finetune.trains_encoder]
     every = [c for row in arms_of_claims for c in (*row.comparisons, *row.opposed)]
@@ -98,7 +101,7 @@ def decide(
     left_out = [*failed, *(f"{name} (no result)" for name in block.absent)]
     text = (
         *_expected(block, choices, pick, usual, config, share),
-        *_weak(block, pick.method, baseline, claims),
+        *_weak(block, pick, baseline, claims),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config.confidence),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
@@ -182,23 +185,23 @@ def _passes(c: Choice) -> str:
     return "an unknown number of passes" if c.cost is None else f"{ratio(c.cost)} the passes of plain fine-tuning"
 
 
-def _weak(block: Block, pick: str, baseline: str | None, claims: Sequence[Comparison]) -> Iterator[str]:
+def _weak(block: Block, pick: Choice, baseline: str | None, claims: Sequence[Comparison]) -> Iterator[str]:
     """Where the pick is no better than a constant answer, or has lost against the baseline.
 
     Args:
         claims: comparisons with the baseline on all sets.
     """
-    row, lost = block.row(pick), {c.set for c in claims if c.method == pick and c.verdict.word == LOSS}
+    row, lost = block.row(pick.method), {c.set for c in claims if c.method == pick.method and c.verdict.word == LOSS}
     assert row is not None
     below = row.below(block.primary)
-    if row.constant:
+    if row.constant and pick.belief.loss <= 0:  # else one is better, within the tolerance
         yield "No method is better than a constant answer: these rows teach none of them anything."
     if "dev" in below:
-        yield f"{pick} is {below['dev']}."
+        yield f"{row.method} is {below['dev']}."
     for name in (name for name in row.scores if name != "dev" and (name in below or name in lost)):
         means = {r.method: score(r.scores[name][block.primary].estimate.mean, block.primary) for r in block.rows}
-        told = [f"{pick} scores {means[pick]}", *([below[name]] if name in below else [])]
-        beside = f"; {baseline} scores {means[baseline]}" if baseline and baseline != pick else ""
+        told = [f"{row.method} scores {means[row.method]}", *([below[name]] if name in below else [])]
+        beside = f"; {baseline} scores {means[baseline]}" if baseline and baseline != row.method else ""
         yield f"On {name} {', '.join(told)}{beside}."
 
 

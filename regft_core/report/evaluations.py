@@ -127,15 +127,14 @@ def _by_place(
     }
 
 
-def _interval(values: Iterable[float], confidence: float) -> Bounds | None:
-    listed = list(values)
-    return seed_interval(listed, confidence) if len(listed) > 1 else None
+def _interval(values: Sequence[float], confidence: float) -> Bounds | None:
+    return seed_interval(values, confidence) if len(values) > 1 else None
 
 
 def _number(
     values: Mapping[int, float], limits: Sequence[float | None], confidence: float, reference: Mapping[int, float]
 ) -> Number:
-    interval = _interval(values.values(), confidence)
+    interval = _interval([*values.values()], confidence)
     if interval is not None:  # few seeds stretch it beyond what the number can be
         (low, high), (lowest, highest) = interval, limits
         interval = (low if lowest is None else max(low, lowest), high if highest is None else min(high, highest))
@@ -147,14 +146,18 @@ def _table(method: str, tables: Mapping[int, Table], confidence: float) -> Shown
     seed, first = next(iter(tables.items()))
     if not first.keys:
         return ShownTable(method, first, f"seed {seed}")
-    bands: dict[int, Bounds] = {}
+    shown, bands = mean_rows(list(tables.values())), dict[int, Bounds]()
     if first.plot is not None:
-        at = first.columns.index(first.plot.y)
+        at, weight = first.columns.index(first.plot.y), first.columns.index(first.weight) if first.weight else None
         for i, rows in enumerate(_by_name(tables.values()).values()):
-            if interval := _interval((row[at] for row in rows if row[at] is not None), confidence):
+            cells = [(row[at], 1 if weight is None else row[weight] or 0) for row in rows if row[at] is not None]
+            each = sum(share for _, share in cells) / max(1, len(cells))
+            # Deviations count by weight, as in the mean.
+            around = [shown[i][at] + share / each * (x - shown[i][at]) for x, share in cells] if each else []
+            if interval := _interval(around, confidence):
                 bands[i] = interval
     of = f"mean of {len(tables)} seeds" if len(tables) > 1 else f"seed {seed}"
-    return ShownTable(method, replace(first, rows=mean_rows(list(tables.values()))), of, bands)
+    return ShownTable(method, replace(first, rows=shown), of, bands)
 
 
 def _by_name(tables: Iterable[Table]) -> dict[tuple[Any, ...], list[Sequence[Any]]]:

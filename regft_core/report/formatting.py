@@ -44,6 +44,11 @@ def as_shown(value: float, metric: str) -> float:
     return round(value * factor(metric), metrics.find(metric).digits + 1)
 
 
+def same_score(value: float, shown: float, metric: str) -> bool:
+    """Whether a mean score is the one that MLflow has: a mean of ``as_shown`` scores, of six significant digits."""
+    return math.isclose(as_shown(value, metric), shown, rel_tol=1e-5, abs_tol=0.2 / 10 ** metrics.find(metric).digits)
+
+
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
     """``[low, high]`` or ``n/a``."""
     if bounds is None or any(map(math.isnan, bounds)):
@@ -57,10 +62,10 @@ def points(value: float | None, metric: str, signed: bool = False) -> str:
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:
-    """One shown point in the metric's unit; of a metric without bounds one per cent of the median score."""
+    """One shown point in the metric's unit; without bounds one per cent of the median score, of those not NaN."""
     described = metrics.find(metric)
     if math.isinf(described.largest_difference):
-        return 0.01 * (abs(median(list(scores) or [1.0])) or 1.0)
+        return 0.01 * (abs(median([score for score in scores if not math.isnan(score)] or [1.0])) or 1.0)
     return 1 / described.factor
 
 

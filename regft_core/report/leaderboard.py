@@ -143,7 +143,6 @@ def _measured(row: Row) -> Cell:
 
 def alerts(block: Block) -> list[str]:
     """Return what needs an action before anybody relies on the block, in sentences."""
-
     texts = []
     if block.mixed_environments:
         texts.append("MIXED ENVIRONMENTS: runs of this table were made in different places")

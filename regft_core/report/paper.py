@@ -68,7 +68,7 @@ class Paper:
         entry = self.config.encoders[name]
         return named(entry.instead.get(key) or entry.model or name)
 
-    def _weights(self, key: str) -> dict[str, float]:
+    def weights(self, key: str) -> dict[str, float]:
         """Columns of tasks -> their weight in the column ``key``; empty for a column that is nothing here."""
         column = self.config.columns[key]
         if column.mean_of is None:
@@ -82,7 +82,7 @@ class Paper:
 
         The printed deviation of a mean may be the mean of its parts' deviations, which is never smaller.
         """
-        seeds, weights = self.config.seeds, self._weights(key)
+        seeds, weights = self.config.seeds, self.weights(key)
         if seeds is None or seeds < 2:
             return []
         if weights and set(weights) <= set(row.deviations):
@@ -94,7 +94,7 @@ class Paper:
     def places(self, arm: str, encoder: str, size: str, key: str) -> Places | str:
         """Where the number of a column is here, or why it is nowhere."""
         places = []
-        for part, weight in self._weights(key).items():
+        for part, weight in self.weights(key).items():
             place = self._place(arm, part, weight, self._start(encoder, part), size)
             if isinstance(place, str):
                 return place

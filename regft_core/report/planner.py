@@ -64,7 +64,7 @@ def _of_block(
         parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
         confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
         if c.estimate.n > 1:
-            point = point_of(c.metric, [rows[c.other].scores["dev"][c.metric].estimate.mean])
+            point = point_of(c.metric, (row.scores["dev"][c.metric].estimate.mean for row in block.rows))
             wanted, error = difference / metrics.find(c.metric).factor, 1 - confidence
             plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
         if plan is not None and plan.safe is not None:

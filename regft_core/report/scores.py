@@ -10,6 +10,7 @@ from regft_core import metrics
 from regft_core.errors import DataError
 from regft_core.hooks.phase_entries import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
+from regft_core.kinds import find
 from regft_core.report.decide import decide
 from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
@@ -112,7 +113,16 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
                 f"but result.json records {recorded[seed].metrics[metric]:.6f}"
                 f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
             )
-    return Score(set_name, metric, estimate, next((one.majority[metric] for one in recorded.values()), math.nan))
+    return Score(set_name, metric, estimate, _constant(data, set_name, metric, estimate.seeds))
+
+
+def _constant(data: BlockData, set_name: str, metric: str, seeds: Sequence[int]) -> float:
+    """The score of the best constant answer, one to all folds, as methods are scored; NaN without ``seeds``."""
+    rows, measured = data.set_rows[set_name], metrics.find(metric)
+    answers = find(data.described.kind).constant(rows.gold)
+    parts = {0: slice(None)} if rows.judged is None else {seed: rows.judged[seed] for seed in seeds}
+    values = [measured.score(rows.gold[at], answers[at], data.positive[set_name]) for at in parts.values()]
+    return math.fsum(values) / len(values) if seeds else math.nan
 
 
 # ------------------------------------------------------------------------------------- comparisons

@@ -250,8 +250,7 @@ class Report:
 
 def smaller(blocks: Sequence[Block]) -> list[str]:
     """Names of blocks whose task has one with more training rows; a report lists the largest of a task first."""
-    tasks = [block.task for block in blocks]
-    return [block.name for place, block in enumerate(blocks) if block.task in tasks[:place]]
+    return [block.name for place, block in enumerate(blocks) if block.task in {b.task for b in blocks[:place]}]
 
 
 def by_size(blocks: Sequence[Block]) -> dict[str, list[Block]]:

@@ -95,11 +95,6 @@ class Arms:
             self._columns[name][seed] = column
         self._expected, self._confidence, self._rng_seed = set(expected_seeds), confidence, rng_seed
 
-    @property
-    def trained(self) -> float:
-        """Share of the rows that the model of a fold trains on; 1 where every seed is evaluated on all rows."""
-        return 1.0 if not self._judged else 1 - sum(map(len, self._judged.values())) / len(self._judged) / self.count
-
     def one(self, name: str) -> Estimate:
         """The mean of the metric over the seeds of one arm.
 

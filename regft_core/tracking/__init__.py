@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regft_core.catalogue import TRACKERS
 from regft_core.errors import RegftError
+from regft_core.grid.cell_keys import read_failures
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import Cell, cells
 from regft_core.settings.yaml_paths import store_path
@@ -31,6 +32,8 @@ def sync(
 ) -> str:
     """Log the runs of the grid's cells, and the report, to each of the trackers; return a line of each.
 
+    Cells that failed are left out: what ``work/`` still has of them is of an earlier configuration.
+
     Args:
         root: project root; its ``work/`` and ``reports/`` are read.
         cells, seeds: the grid.
@@ -40,7 +43,9 @@ def sync(
     """
 
     def read() -> list[Entry]:
-        return [*read_grid(root.resolve(), listed, seeds, store), *read_report(root.resolve())]
+        failed = read_failures(root)
+        done = [cell for cell in listed if cell.directory not in failed]
+        return [*read_grid(root.resolve(), done, seeds, store), *read_report(root.resolve())]
 
     listed = list(cells)
     lines, failed = list[str](), list[str]()

@@ -15,7 +15,7 @@ import pandas as pd
 
 from regft_core.disk.canonical import sha256_file, sha256_json, sha256_text
 from regft_core.disk.reading import read_json
-from regft_core.report.formatting import as_shown
+from regft_core.report.formatting import as_shown, same_score
 from regft_core.runs.records import MARK, FindingRecord, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.project import Cell
@@ -146,7 +146,7 @@ class _CellFiles:
         score = row.get("dev", {}).get(self.primary, {})
         # Verdicts and the interval are the report's, unless that is older than the results.
         fresh = score.get("n") == means["seeds"] and "score" in means
-        if not (fresh and abs(as_shown(score["mean"], self.primary) - means["score"]) < 0.02):
+        if not (fresh and same_score(score["mean"], means["score"], self.primary)):
             row = score = {}
         verdicts = {role: row.get(role) or "" for role in VERDICTS}
         verdicts["no_better_than_constant"] = ", ".join(row.get("no_better_than_constant") or ())

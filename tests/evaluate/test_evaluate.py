@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from regft_core import metrics
 from regft_core.data.examples import Example
-from regft_core.evaluate.evaluated import evaluate_run, evaluated_set, label_indices
+from regft_core.evaluate.evaluated import EvaluatedRun, evaluate_run, evaluated_set, label_indices
 from regft_core.kinds import find
 from tests.statistics.single import compute
 
@@ -126,3 +127,13 @@ def test_mnli_to_hans_takes_the_argmax_before_merging():
     # Row 0: entailment is the argmax although the others sum to 0.6.
     assert kind.predictions(logits, to_set).tolist() == [0, 1, 1]
     np.testing.assert_allclose(kind.scores(logits, to_set, 2), [[0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label", "ordinal", "regression"])
+def test_an_evaluation_scores_a_set_as_the_run_was_scored(kind):
+    rng, labels, names = np.random.default_rng(0), None if kind == "regression" else MNLI, metrics.names(kind)
+    gold = rng.integers(8 if kind == "multi_label" else 3, size=40).tolist()
+    task = {"kind": kind, "labels": labels, "metrics": names, "primary": names[0], "sets": {}}
+    sets = judge("dev", rng.normal(size=(40, 3 if labels else 1)).astype(np.float32), gold, task)
+    found = evaluate_run(sets, task)[0]["sets"]["dev"]["metrics"]
+    assert {m: EvaluatedRun(task | {"primary": m}, 0, None, sets, None).score(sets["dev"]) for m in found} == found

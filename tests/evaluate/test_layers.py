@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.data.batches import collate, padding_of
 from regft_core.data.examples import Example
-from regft_core.evaluate.analyses.layer_probes import drawn, judged, trained_heads
+from regft_core.evaluate.analyses.layer_probes import drawn, features, judged, trained_heads
 from regft_core.evaluate.analyses.token_similarity import similarity
 from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import OtherRows
+from regft_core.evaluate.hidden import summaries
 from regft_core.kinds import find
 from regft_core.rng import derive
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished, other_task, run_of
+from tests.methods.harness import examples
 
 
 def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> None:
@@ -119,3 +122,12 @@ def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     trained = TinyModel()
     with pytest.raises(Unfit, match="task 't' has 1 training rows and 20 to judge by, too few"):
         evaluated("layer_probes", trained, finished(trained), others={"t": few}, tasks=["t"])
+
+
+@pytest.mark.parametrize("architecture", ["bert", "bart"])
+def test_heads_of_the_last_layer_read_what_the_models_own_head_reads(architecture: str) -> None:
+    trained, rows = TinyModel(architecture), examples(6)
+    batch = collate(trained.encode(rows), range(6), padding_of(trained.tokenizer), "classification")
+    assert len(set(batch.attention_mask.sum(1).tolist())) > 1
+    own = features(probing(words("t"), trained), trained.model, rows)[-1]
+    torch.testing.assert_close(own, summaries(trained.model, batch, "cls"), atol=1e-5, rtol=1e-4)

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from regft_core.report.claims import bounds, comparison_in_words
+from regft_core.report.claims import _printed, bounds, comparison_in_words
+from regft_core.report.paper import Paper
+from regft_core.schema.params import ReportConfig
+from regft_core.settings.published import PublishedConfig
 from regft_core.statistics.bootstrap import seed_interval
 from tests.report.synthetic import Arm
 from tests.report.test_evaluations import write
@@ -159,3 +162,10 @@ def test_a_paper_with_deviations_is_harder_to_contradict(root: Path) -> None:
     (unsure,) = verdicts(root, given)
     assert (exact.word, unsure.word) == ("contradicted", "not shown")
     assert unsure.tested[0].printed.low < 0 < unsure.tested[0].printed.high
+
+
+def test_a_printed_gain_is_positive_in_the_claims_direction_where_lower_is_better() -> None:
+    given = table(-0.1, columns=COLUMNS | {key: {"metric": "mse"} for key in ("sst2", "rte")})
+    paper = Paper(PublishedConfig.model_validate(given), (), ReportConfig(), ())
+    found = (_printed(paper.config.claims[0], "vanilla", key, "MiniLM", "300", paper, 0.95) for key in COLUMNS)
+    assert [printed and printed.value for printed in found] == pytest.approx([0.1] * 3)

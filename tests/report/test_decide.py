@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -269,3 +270,34 @@ def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_
     assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}
     assert "! no better than a constant answer: ranks (by mse)." in alerts(block)
     assert report.results["prices-300"]["ranks"]["no_better_than_constant"] == ["dev"]
+
+
+def test_a_constant_answer_within_the_tolerance_is_not_said_to_be_the_best(make: Any) -> None:
+    majority = Arm(collapsed=tuple(range(6)), trains_encoder=False, reads_text=False, declared=0.0)
+    for skill, tolerance in ((0.56, 8.0), (0.3, 0.5)):
+        built = make({"vanilla": Arm(skill), "majority": majority}, {"t": Task(n=600, ood=())}, tolerance=tolerance)
+        assert taken(built.report.blocks[0].decision) == "majority"
+        assert ("vanilla has the best expected score" in said(built)) is (skill > 0.5)
+        assert ("No method is better than a constant answer" in said(built)) is (skill < 0.5)
+
+
+@pytest.mark.parametrize("seeds", [range(5), range(3)])
+def test_folds_are_held_against_one_constant_answer_and_promise_the_model_of_all_rows(make: Any, seeds: range) -> None:
+    built = make({"vanilla": Arm(0.8)}, {"t": Task(metrics=("accuracy",), n=100, ood=())}, seeds, ("full",))
+    folder, gold = built.root / "work/datasets/t", list[int]()
+    with edited(folder / "task.json") as task:
+        rows = {f"0-{fold}": {"train": 80, "dev": 20} for fold in range(5)}
+        task["drawn"] = {"folds": 5, "repeats": 1, "group": None, "rows": rows}
+    shutil.copy(folder / "dev.jsonl", folder / "train.jsonl")
+    with edited(built.root / "work/evaluate/vanilla/t/full/result.json") as result:
+        for run in result["runs"]:
+            (path,) = (built.root / "work/evaluate/vanilla").rglob(f"seed-{run['seed']}/dev.jsonl")
+            with edited(path) as rows:
+                rows[:] = sorted(rows, key=lambda row: row["label"])[20 * run["seed"] :][:20]
+            right = [row["label"] == row["prediction"] for row in rows]
+            run["sets"]["dev"] |= {"metrics": {"accuracy": float(np.mean(right))}, "majority": {"accuracy": 1.0}}
+            gold += [row["label"] for row in rows]
+    (block,) = built.again(out=None).blocks
+    (choice,), score = block.decision.choices, block.row("vanilla").scores["dev"]["accuracy"]
+    assert score.majority == pytest.approx(np.bincount(gold).max() / len(gold))
+    assert 1 - choice.belief.expected == pytest.approx((1 - score.estimate.mean) * 0.8**0.2)

@@ -10,8 +10,10 @@ import pytest
 
 from regft_core.errors import DataError, StoreError
 from regft_core.report import Inputs, write_report
+from regft_core.report.formatting import point_of
 from regft_core.report.planner import needs, table
 from regft_core.schema.params import ReportConfig
+from regft_core.statistics.power import detectable_with
 from tests.errors import raises_code
 from tests.report.grids import terminal
 from tests.report.synthetic import Arm, Task, edited
@@ -139,3 +141,15 @@ def test_without_two_seeds_or_any_run_it_says_what_to_run_first(inputs: Inputs, 
     with pytest.raises(DataError, match="subsample"):
         needs(replace(inputs, root=tmp_path), two_seconds, 1.0)
     assert table([], 1.0).startswith("no pair of methods")
+
+
+def test_the_point_of_a_metric_without_bounds_is_that_of_all_methods_that_finished(make: Any) -> None:
+    arms, tasks = {"vanilla": Arm(0.3), "good": Arm(0.95)}, {"stars": Task("regression", ("mse",), n=80, ood=())}
+    dead = {"dead": Arm(failed=dict.fromkeys(range(6), "NaN"))}
+    alone, beside = make(arms, tasks), make(dead | arms, tasks)
+    row, other = (built.report.blocks[0].row for built in (alone, beside))
+    assert row("good").comparisons[0].verdict == other("good").comparisons[0].verdict
+    point = point_of("mse", [row(name).scores["dev"]["mse"].estimate.mean for name in arms])
+    (need,) = needs(alone.inputs, two_seconds, 0.1)
+    wanted = detectable_with(6, need.comparison.sample, 1, 0.05, point)
+    assert getattr(need.plan, "shown", None) == pytest.approx(wanted, rel=1e-9)

@@ -16,8 +16,9 @@ from regft_core.errors import DataError, StoreError
 from regft_core.runs.records import MARK
 from regft_core.tracking.trackers.mlflow import Tracker, register
 from tests.errors import raises_code
-from tests.report.synthetic import TRAINING
+from tests.report.synthetic import TRAINING, Task, build, edited
 from tests.tracking.tree import (
+    ARM,
     HYPE,
     SEARCHED,
     VANILLA,
@@ -92,6 +93,30 @@ def test_the_reports_intervals_and_verdicts_are_those_of_the_same_runs(grid: Tre
     assert cell.data.tags.items() >= shown.items()
     assert "score_low" not in other.data.metrics, "the report is about other runs"
     assert (files_of(runs["report"]) / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("times", "stale", "fresh"), [(1, 1.01, False), (1, 1, True), (1e6, 1.01, False), (1e6, 1, True)]
+)
+def test_scores_without_bounds_are_the_reports_within_rounding(
+    tree: Tree, times: float, stale: float, fresh: bool
+) -> None:
+    build(tree.root, {"hype_n": ARM}, {"rte": Task("regression", ("mse",), n=20, ood=())}, (300,), SEEDS)
+    with edited(tree.root / "work/evaluate" / HYPE.directory / "result.json") as result:
+        for run in result["runs"]:
+            run["sets"]["dev"]["metrics"]["mse"] *= times
+        mean = sum(run["sets"]["dev"]["metrics"]["mse"] for run in result["runs"]) / 2
+    score = {"mean": mean * stale, "low": 0.0, "high": 9e9, "n": 2}
+    tree.report("text", {"rte-300": {"hype_n": {"dev": {"mse": score}, "verdict_reference": "better"}}})
+    sync(tree.root, [HYPE], SEEDS)
+    assert ("verdict_reference" in current(tree.root)["hype_n rte-300"].data.tags) is fresh
+
+
+def test_a_failed_cell_is_not_current_although_its_earlier_runs_are_there(grid: Tree) -> None:
+    sync(grid.root, [VANILLA, HYPE], SEEDS)
+    grid.write("work/finetune/failures.json", {HYPE.directory: "loss became NaN"})  # beside the manifest from before
+    assert sync(grid.root, [VANILLA, HYPE], SEEDS).endswith("3 as before, 3 of earlier configurations")
+    assert {name.partition(" of ")[2] or name for name in current(grid.root)} == {"vanilla rte-300"}
 
 
 def test_an_edit_keeps_the_runs_before_it_and_differs_by_the_edit_alone(tree: Tree) -> None:

@@ -15,6 +15,7 @@ Pairs that are encoded separately give both vectors with their difference and pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -92,8 +93,9 @@ def features(run: EvaluatedRun, model: Any, examples: Sequence[Example]) -> Tens
     vectors: list[Tensor] = []
     for batch in run.trained.batches(encoded):
         order.append(batch.indices)
-        layers = layer_states(model, batch)
         how = run.options.pooling, batch.rows_per_example
+        # As the head reads them, also of BART's decoder, whose states have the mask of what it reads.
+        layers = [replace(states, mask=batch.attention_mask) for states in layer_states(model, batch)]
         vectors.append(torch.stack([pooled(model, states, *how) for states in layers]))
     return torch.cat(vectors, dim=1)[:, torch.cat(order).argsort()]
 

@@ -91,6 +91,18 @@ task_settings:
     assert project.method("noise", "films").finetune.regularisers[0][1].scale == 1e-5
 
 
+def test_what_a_method_has_of_another_is_that_of_the_task(load: Load) -> None:
+    files = {"borrower": "phases: {one: {method: vanilla}, finetune: {}}\n"}
+    files["matcher"] = "training: {steps_factor: {match: vanilla}}\n"
+    params = PARAMS.replace("[opinions]", "[opinions, films]").replace("  - mask", "  - borrower\n  - matcher")
+    params += "task_settings: {opinions: {methods: {vanilla: {training: {epochs: 20}}}}}\n"
+    methods = {f"pipelines/methods/{name}.yaml": text for name, text in files.items()}
+    project = load(methods | {"params.yaml": params})
+    for task, epochs in (("opinions", 20), ("films", project.params.training.epochs)):
+        assert project.method("borrower", task).phase("one").training.epochs == epochs
+        assert project.method("matcher", task).training.epochs == epochs
+
+
 def test_an_arm_is_listed_like_a_file(load: Load) -> None:
     params = PARAMS.replace("  - mask\n", "  - louder\n")
     params += (

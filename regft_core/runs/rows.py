@@ -157,17 +157,18 @@ def with_more_rows(
     """``training`` of a phase with ``max_steps`` and ``warmup_steps`` scaled by its rows, rounded up.
 
     Args:
-        task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is.
+        task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is unless it
+            takes the steps of all rows.
         size: of the evaluated runs.
         judged, now: rows of each set in the evaluated runs and in this one; ``train`` of them train.
     """
-    data = phase.data
-    if data.task not in (None, task) or data.size not in (None, "full"):
+    data, own = phase.data, phase.data.steps == "own"
+    if own and (data.task not in (None, task) or data.size not in (None, "full")):
         return training
-    of = data.size or size
+    of = (data.size or size) if own else "full"
     before = judged["train"] if of == "full" else int(of)
     steps_of = {name: getattr(training, name) for name in ("max_steps", "warmup_steps")}
-    texts = now.get("unlabelled", 0) if data.size == "full" and not data.labels else 0
+    texts = now.get("unlabelled", 0) if own and data.size == "full" and not data.labels else 0
     scaled = {n: math.ceil(steps * (now["train"] + texts) / (before + texts)) for n, steps in steps_of.items() if steps}
     return training.model_copy(update=scaled)
 

@@ -74,10 +74,10 @@ class RunPhase:
         training, counts = compose.resolve_training(self.entries, phase, shared)[0], run.task["counts"]
         if training.epoch_scores and (run.without_dev or "whole" in run.task):
             training = training.model_copy(update={"epoch_scores": False})
+        if run.job.refit:
+            training = with_more_rows(phase, training, run.job.task, run.job.size, run.described["counts"], counts)
         if phase.data.steps == "full" and training.epochs:
             training = training.model_copy(update={"max_steps": optimiser_steps(training, int(counts["train"]))})
-        elif run.job.refit:
-            training = with_more_rows(phase, training, run.job.task, run.job.size, run.described["counts"], counts)
         return replace(phase, training=training)
 
     # ------------------------------------------------------------------------------------ the encoder, and texts

@@ -79,7 +79,8 @@ def test_no_phase_of_any_method_sees_the_rows_that_judge_its_seed(every: Path) -
 
 
 def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"grid": {"sizes": [12], "seeds": [0, 1, 2, 3, 4]}, "training": {"batch_size": 1}}
+    training = {"batch_size": 1, "warmup_steps": 2}
+    changes: dict[str, Any] = {"grid": {"sizes": [12], "seeds": [0, 1, 2, 3, 4]}, "training": training}
     five = {**FOLDED, "splits": {"train": "rows.csv", "dev": {"folds": 5}}}
     root = folded(tmp_path / "project", ["vanilla"], five, **changes)
     write_method(root, "long", phases={"finetune": {"data": {"steps": "full"}}})
@@ -89,6 +90,8 @@ def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) 
     steps = [context.phase("finetune").training.max_steps for context in contexts]
     assert steps == [context.task["counts"]["train"] for context in contexts]
     assert len(set(steps)) == 2
+    final = Context(Job(str(root), "long", "reviews", "12", 0, refit=True), project=project).last.training
+    assert (final.max_steps, final.warmup_steps) == (48, 3)  # 2 of 38 steps
 
 
 def test_trials_are_judged_by_rows_of_their_own_seed(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class MethodBuilder:
         Args:
             task: the task that it is for, if it is for one.
             trail: methods whose compute is being matched, outermost first.
-            tuned: ``params.yaml`` with tuned values of the shared protocol, where the document has tuned values.
+            tuned: values of the shared protocol that are tuned, whatever task a phase has its rows of.
 
         Raises:
             ConfigError: everything that is wrong with it.
@@ -225,7 +225,8 @@ class _PhaseBuilder:
 
         ``rows``: the task whose rows the phase trains on where that is another one.
         """
-        shared = self.builder.shared(rows or self.task) if rows is not None or self.tuned is None else self.tuned
+        shared = self.builder.shared(rows or self.task)
+        shared = shared if self.tuned is None else lay(shared, self.tuned)
         laid = lay(shared, self.document, (*path, "training"), "training")
         values = dict(laid.data["training"])
         factor = {"steps_factor": values.pop("steps_factor")} if "steps_factor" in values else None

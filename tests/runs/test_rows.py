@@ -79,11 +79,10 @@ def test_no_phase_of_any_method_sees_the_rows_that_judge_its_seed(every: Path) -
 
 
 def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) -> None:
-    training = {"batch_size": 1, "warmup_steps": 2}
-    changes: dict[str, Any] = {"grid": {"sizes": [12], "seeds": [0, 1, 2, 3, 4]}, "training": training}
+    changes: dict[str, Any] = {"grid": {"sizes": [12], "seeds": [0, 1, 2, 3, 4]}, "training": {"batch_size": 1}}
     five = {**FOLDED, "splits": {"train": "rows.csv", "dev": {"folds": 5}}}
     root = folded(tmp_path / "project", ["vanilla"], five, **changes)
-    write_method(root, "long", phases={"finetune": {"data": {"steps": "full"}}})
+    write_method(root, "long", phases={"finetune": {"data": {"steps": "full"}, "training": {"warmup_steps": 2}}})
     prepare(open_project(root))
     project = open_project(root).snapshot()
     contexts = [Context(Job(str(root), "long", "reviews", "12", seed), project=project) for seed in range(5)]

@@ -188,8 +188,7 @@ def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     (root / "pipelines/methods/chain.yaml").write_text(yaml.dump({"regularisers": {}}))
     (root / "pipelines/tasks/reviews.yaml").write_text(yaml.dump(TASK | {"training": {"max_steps": 7}}))
     for method, text in configs.items():
-        file = tmp_path / "config.yaml"
-        file.write_text(text)
+        (file := tmp_path / "config.yaml").write_text(text)
         folder = lay_out_config(root, file)
         again = open_project(folder)
         prepare(again)

@@ -81,26 +81,16 @@ task_settings:
   opinions:
     methods:
       mask: {phases: {search: {training: {epochs: 7}}, finetune: {regularisers: {mask: {probability: 0.1}}}}}
-      noise: {regularisers: {noise: {scale: 0.25}}}
+      noise: {regularisers: {noise: {scale: 0.25}}, training: {epochs: 9}}
 """
-    project = load_with(blocks)
+    has = "phases: {one: {method: noise}, finetune: {training: {steps_factor: {match: noise}}}}\n"
+    project = load_with(blocks, vanilla=has)  # what it has of another method is that of the task
+    assert [phase.training.epochs for phase in project.method("vanilla", "opinions").phases] == [9, 18]
     mask = project.method("mask", "opinions")
     assert [phase.training.epochs for phase in mask.phases] == [7, 2]
     assert mask.finetune.regularisers[0][1].probability == 0.1
     assert project.method("noise", "opinions").finetune.regularisers[0][1].scale == 0.25
     assert project.method("noise", "films").finetune.regularisers[0][1].scale == 1e-5
-
-
-def test_what_a_method_has_of_another_is_that_of_the_task(load: Load) -> None:
-    files = {"borrower": "phases: {one: {method: vanilla}, finetune: {}}\n"}
-    files["matcher"] = "training: {steps_factor: {match: vanilla}}\n"
-    params = PARAMS.replace("[opinions]", "[opinions, films]").replace("  - mask", "  - borrower\n  - matcher")
-    params += "task_settings: {opinions: {methods: {vanilla: {training: {epochs: 20}}}}}\n"
-    methods = {f"pipelines/methods/{name}.yaml": text for name, text in files.items()}
-    project = load(methods | {"params.yaml": params})
-    for task, epochs in (("opinions", 20), ("films", project.params.training.epochs)):
-        assert project.method("borrower", task).phase("one").training.epochs == epochs
-        assert project.method("matcher", task).training.epochs == epochs
 
 
 def test_an_arm_is_listed_like_a_file(load: Load) -> None:

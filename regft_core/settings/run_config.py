@@ -6,7 +6,7 @@ come from, so that the run is reproduced after these were edited.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +50,14 @@ def run_config(project: Project, cell: Cell) -> str:
     builder, declared = project.builder, project.builder.params.data
     phases = project.method(cell.method, cell.task).phases
     listed = list(dict.fromkeys([cell.method, *(phase.lent.method for phase in phases if phase.lent)]))
-    # A control that an arm declares has no file: it is derived again, and keeps its own layers.
-    arms = _with_named(builder, listed, cell.task)
-    derived = {arm for arm in arms if builder.derivation(arm)}
-    methods = {arm: dict(arms[arm].data) for arm in sorted(arms.keys() - derived)}
+    # All layers are in these files: a control is not derived again, which would ask what a layer says and what a file.
+    methods = {arm: dict(document.data) for arm, document in sorted(_with_named(builder, listed, cell.task).items())}
     tasks = {cell.task, *(phase.data.task for phase in phases)}
     params = {name: declared[name] for name in _SECTIONS if name in declared}
     if "small_scale" in params:
         params["small_scale"] = params["small_scale"] | {"cut": True}  # ``methods`` and ``tasks`` are, and what was set
-    params["method_settings"] = _of(declared.get("method_settings"), derived & {*listed})
-    settings = dict((declared.get("task_settings") or {}).get(cell.task) or {})
-    settings.pop("sizes", None)
-    params["task_settings"] = {cell.task: settings | {"methods": _of(settings.get("methods"), derived & {*listed})}}
+    settings = (declared.get("task_settings") or {}).get(cell.task) or {}
+    params["task_settings"] = {cell.task: {k: v for k, v in settings.items() if k not in ("sizes", "methods")}}
     if trials := project.trials(cell.method):
         tuning = {name: value for name, value in declared["tuning"].items() if name not in ("values", "trials")}
         params["tuning"] = {**tuning, "methods": {cell.method: trials}}
@@ -131,7 +127,3 @@ def lay_out_config(root: Path, file: Path) -> Path:
             content = ({OVERRIDE: True} if ships(place, name) else {}) | with_moved_encoders(root, content)
             write_changed(folder / place / f"{name}.yaml", yaml_text(content))
     return make_folder(root, folder, folder_text(root, config.params), set(LINKED) - {METHODS, TASKS})
-
-
-def _of(settings: Mapping[str, Any] | None, arms: Collection[str]) -> dict[str, Any]:
-    return {name: layer for name, layer in (settings or {}).items() if name in arms}

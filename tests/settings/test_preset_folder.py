@@ -149,7 +149,7 @@ def test_the_repository_and_new_projects_are_written_for_this_version() -> None:
 #: phases of others, the compute of another.
 METHODS = [
     *("vanilla", "weight_mixup", "hype_n", "hype_strong", "weight_mixup_soup", "weight_mixup_matched_compute"),
-    *("chain", "pupil", "matcher"),
+    *("chain", "pupil", "matcher", "r_drop", "r_drop_plain"),
 ]
 SETTINGS: dict[str, Any] = {
     "grid": {"tasks": ["reviews", "other"]},
@@ -157,6 +157,7 @@ SETTINGS: dict[str, Any] = {
     "method_settings": {
         "weight_mixup": {"phases": {"search": {"repeat": {"times": 3}, "data": {"split": 0.5}}}},
         "hype_strong": {"base": "hype_n", "regularisers": {"hype": {"scale": 0.1}}},
+        "r_drop": {"training": {"weight_decay": 0.1}},
     },
     "task_settings": {
         "reviews": {"training": {"epochs": 2}, "methods": {"hype_n": {"training": {"epochs": 3}}}},
@@ -189,8 +190,7 @@ def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     (root / "pipelines/tasks/reviews.yaml").write_text(yaml.dump(TASK | {"training": {"max_steps": 7}}))
     for method, text in configs.items():
         (file := tmp_path / "config.yaml").write_text(text)
-        folder = lay_out_config(root, file)
-        again = open_project(folder)
+        again = open_project(folder := lay_out_config(root, file))
         prepare(again)
         assert keys(again, Cell(method, "reviews", 16)) == before[method], method
     assert folder.parent == root / "presets"

@@ -240,7 +240,7 @@ class _PhaseBuilder:
             return None
         try:
             number = steps.steps_factor
-            return scaled(training, self._factor(number.match) if isinstance(number, MatchConfig) else number)
+            return scaled(training, self._factor(number.match, training) if isinstance(number, MatchConfig) else number)
         except ConfigError as error:
             self.problems.extend(error.problems)
         except ValueError as error:
@@ -288,8 +288,8 @@ class _PhaseBuilder:
             raise ConfigError([missing(self.builder.root, METHODS, other, self.document, at)])
         return self.builder.build(other, place, self.task, (*self.trail, self.name))
 
-    def _factor(self, other: str) -> float:
-        """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""
+    def _factor(self, other: str, own: TrainingConfig) -> float:
+        """Return what makes a phase with the protocol ``own`` cost what another method does. Raises ConfigError."""
         at = next((path for path in self.document.places if path[-1:] == ("match",)), ())
         method, registry = self._other(other, at), self.builder.registry
         training = TrainingConfig.model_validate(self.builder.shared(self.task).data["training"])
@@ -299,7 +299,10 @@ class _PhaseBuilder:
                 "or counts steps beside epochs, so no factor holds for every number of rows"
             )
             raise ConfigError([self.document.problem("match-incomparable", at, message, "give the factor as a number")])
-        return method_factor(method, training, registry)
+        factor = method_factor(method, training, registry)
+        if own.max_steps is not None:  # a step of a larger batch costs more
+            factor *= training.batch_size * training.accumulation / (own.batch_size * own.accumulation)
+        return factor
 
 
 def _lent(method: Method, name: str) -> Iterator[Phase]:

@@ -64,7 +64,7 @@ class PhaseRows:
             the same, as an earlier phase does.
         judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
             its rows, the other task has all of them.
-        held_out: identifiers of rows that are left out with all others of their groups.
+        held_out: identifiers of rows that are left out with all others of their groups; ``texts``: of rows left out.
     """
 
     task: dict[str, Any]
@@ -75,12 +75,13 @@ class PhaseRows:
     taught: bool = False
     judging: Path | None = None
     held_out: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @cached_property
     def _source(self) -> tuple[Any, ...]:
         """The states of their files before any is read, and how rows are drawn: equal ones are of equal rows."""
         paths = (*self.files, self.dataset / GROUPS, *([self.judging] if self.judging else []))
-        return tuple(file_state(str(path)) for path in paths), self.draw, self.labelled, self.held_out
+        return tuple(file_state(str(path)) for path in paths), self.draw, self.labelled, self.held_out, self.texts
 
     @cached_property
     def groups(self) -> list[str] | None:
@@ -106,8 +107,8 @@ class PhaseRows:
         if self.draw is not None:
             drawn = draw([row.label for row in rows], **self.draw._asdict(), kind=self.task["kind"])
             rows = [rows[index] for index in drawn]
-        if self.judging is not None:
-            texts = {text_key(row) for row in read_jsonl(self.judging)}
+        if self.judging is not None or self.texts:
+            texts = {*self.texts, *map(text_key, read_jsonl(self.judging) if self.judging else ())}
             rows = [row for row in rows if text_key(row) not in texts]
         if self.held_out:
             group_of = _groups(self.dataset) or {}

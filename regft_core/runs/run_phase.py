@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.encode import Encoded, encode, token_memory, vector_memory
-from regft_core.data.examples import UNLABELLED, Example
+from regft_core.data.examples import UNLABELLED, Example, text_key
 from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
@@ -174,6 +174,7 @@ class RunPhase:
             taught=bool(self.declared.teachers(run.registry)),
             judging=run.dataset / rows_file(run.task, "dev") if not own and run.task.get("drawn") else None,
             held_out=tuple(row.idx for row in run.held_out) if own else (),
+            texts=() if own else tuple(map(text_key, run.held_out)),
         )
 
     def drawn(self, member: int | None = None) -> tuple[list[int], list[int], list[int]]:

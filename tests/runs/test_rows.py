@@ -44,7 +44,7 @@ def check_unseen(job: Job, project: Project) -> int:
     """Check every phase of one run; returns how many it has."""
     context = Context(job, project=project)
     judged = {row.idx for row in context.dev_rows}
-    texts = {text_key(row) for row in context.dev_rows}
+    texts = {text_key(row) for row in [*context.dev_rows, *context.held_out]}
     assert judged
     for phase in context.phases:
         rows = phase.rows.examples
@@ -95,10 +95,10 @@ def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) 
 
 def test_trials_are_judged_by_rows_of_their_own_seed(tmp_path: Path) -> None:
     tuning = {"selection": "split", "split": 0.75, "values": {"training.learning_rate": [1e-5, 1e-3]}}
-    root = folded(tmp_path / "project", ["vanilla"], tuning=tuning)
-    prepare(open_project(root))
-    project = open_project(root)
-    for trial in trials_that_choose(project, Job(str(root), "vanilla", "reviews", "full", 2)):
+    root = folded(tmp_path / "project", ["vanilla"], tasks={"twin": TWIN}, tuning=tuning)
+    write_method(root, "twin_rows", phases={"first": {"data": {"task": "twin"}}, "finetune": {}})
+    prepare(project := open_project(root))
+    for trial in trials_that_choose(project, Job(str(root), "twin_rows", "reviews", "full", 2)):
         assert trial.seed == 2
         check_unseen(trial, project)
         context = Context(trial, project=project)

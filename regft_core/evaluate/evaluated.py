@@ -5,7 +5,7 @@ Numpy is imported here for real, not at first use: so its version is in the key 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -271,6 +271,17 @@ def evaluate_run(
             better = judged.decision is not None and scored[task["primary"]] > constant[task["primary"]]
             collapsed = None if few or better else found
     return {"sets": sets, "collapsed": collapsed}, rows
+
+
+def unfitted_decision(task: Mapping[str, Any], labels: Callable[[], Iterable[Any]]) -> Decision | None:
+    """Return how answers of a model to which no decision was fitted become decisions; None: as its kind does it.
+
+    Where an example has several labels and every training row (``labels``) has one, so has every answer, if the task's
+    metric is by offsets.
+    """
+    kind = find(task["kind"])
+    several = kind.has_labels and not kind.one_label and metrics.find(task["primary"]).by_offsets
+    return Decision((0.0,) * len(task["labels"]), at_least_one=True) if several and all(labels()) else None
 
 
 def primary_score(

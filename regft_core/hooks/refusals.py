@@ -216,8 +216,12 @@ def earlier_problems(registry: Registry, method: Method, phase: Phase) -> list[s
 def answers_problems(
     registry: Registry, method: Method, phase: Phase, task: TaskConfig | None, tasks: Mapping[str, TaskConfig]
 ) -> list[str]:
-    """Errors of a phase that learns answers of an earlier one: that has none, or for other labels."""
+    """Errors of a phase that learns answers: of an earlier one that has none, or for other labels than it gives."""
     problems, own = list[str](), task_of(phase, task, tasks)
+    last = phase is method.finetune and (phase.data.labels or phase.teachers(registry))
+    if last and own and task and (own.kind, own.labels) != (task.kind, task.labels):
+        shown = f"its answers are for {own.labels or own.kind}, and those of the run for {task.labels or task.kind}"
+        problems.append(f"{shown}; give '{phase.data.task}' these labels in this order, or name it in an earlier phase")
     for teacher in map(method.phase, phase.teachers(registry)):
         says, other = f"it learns the answers of the phase '{teacher.name}', ", task_of(teacher, task, tasks)
         if not (teacher.data.labels or teacher.teachers(registry)):
@@ -229,11 +233,9 @@ def answers_problems(
             or entry.declares.answers_at_mask
             or entry.declares.hands_over != "folded"
         ]
-        if own is None or other is None:
-            continue
-        if (own.kind, own.labels) != (other.kind, other.labels):
+        if own and other and (own.kind, own.labels) != (other.kind, other.labels):
             problems.append(f"{says}which are for other labels than those of its rows; give both one 'data.task'")
-        if not (phase.data.labels or find(own.kind).has_labels):
+        if own and other and not (phase.data.labels or find(own.kind).has_labels):
             problems.append(f"{says}which are values, so it needs those of its rows, too; remove 'labels: false'")
     return problems
 

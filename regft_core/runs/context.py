@@ -40,9 +40,8 @@ class Context:
         self.params = self.project.params
         check_listed(self.project, method=job.method, task=job.task, size=job.size, seed=job.seed)
         self.method, self.shared = self.project.method(job.method, job.task), self.project.shared(job.task)
-        self.start = self.shared  # the protocol that phases are laid over
         if job.values is not None:
-            self.method, self.start = self.project.tuned(job.method, job.task, job.values)
+            self.method, _ = self.project.tuned(job.method, job.task, job.values)
         self.task_config = self.project.tasks[job.task]
         self.registry = cast(Registry, self.project.builder.registry)
 

@@ -14,33 +14,34 @@ from regft_core import metrics
 from regft_core.schema.training import CheckpointRule
 
 if TYPE_CHECKING:
-    from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
+    from regft_core.runs.run_phase import RunPhase
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.loop import Judge
     from regft_core.training.merges import Outcome
     from regft_core.training.trainee import Trainee
 
 
-def judge(
-    encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any], tokenizer: Any, device: str, precision: str
-) -> Judge:
-    """Return a function that scores a model by the primary metric of ``task``, the content of ``task.json``.
+def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
+    """Return a function that scores a model of ``phase`` on ``examples`` by the task's primary metric.
 
-    Its answers to ``examples``, which are ``encoded``, are in ``precision``, as those of the finished run are.
+    Precision and decision are those with which the finished run is scored.
     """
     from regft_core.data.batches import padding_of
-    from regft_core.evaluate.evaluated import primary_score
+    from regft_core.evaluate.evaluated import primary_score, unfitted_decision
     from regft_core.evaluate.logits import predict
     from regft_core.models.heads import evaluating
 
-    sign, padding = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0, padding_of(tokenizer)
-    how: dict[str, Any] = {"device": device, "padding": padding, "precision": precision, "kind": task["kind"]}
+    task, encoded, labels = phase.run.task, phase.encode(list(examples)), [example.label for example in examples]
+    how: dict[str, Any] = {"padding": padding_of(phase.tokenizer), "precision": phase.training.precision}
+    how |= {"device": phase.run.device, "kind": task["kind"]}
+    decision = unfitted_decision(task, lambda: (row.label for row in phase.rows.examples))
+    sign = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0
 
     def score(trainee: Trainee) -> float:
         with evaluating(trainee.attached):
-            answers = trainee.answers(predict(trainee.model, encoded, **how))
-        return sign * primary_score(answers, [example.label for example in examples], task)
+            logits = predict(trainee.model, encoded, **how)
+        return sign * primary_score(trainee.answers(logits), labels, task, decision)
 
     return score
 
@@ -78,7 +79,7 @@ def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
     """Return the task's primary metric of a merged model on the validation share; larger is better."""
     from regft_core.data.batches import padding_of
-    from regft_core.evaluate.evaluated import primary_score
+    from regft_core.evaluate.evaluated import primary_score, unfitted_decision
     from regft_core.evaluate.logits import predict
     from regft_core.runs.training_run import build
 
@@ -89,5 +90,7 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     how: dict[str, Any] = {"device": inputs.device, "precision": setting.training.precision, "kind": setting.kind}
     logits = predict(trainee.model, inputs.encoded, padding=padding_of(inputs.tokenizer), **how)
     rows = list(inputs.validation_rows)
-    value = primary_score(trainee.answers(logits[rows]), [inputs.encoded.labels[row] for row in rows], task)
+    labels = inputs.encoded.labels
+    decision = unfitted_decision(task, lambda: labels)
+    value = primary_score(trainee.answers(logits[rows]), [labels[row] for row in rows], task, decision)
     return value if metrics.higher_is_better(task["primary"]) else -value

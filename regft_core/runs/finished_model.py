@@ -72,10 +72,11 @@ class FinishedModel:
     def decision(self) -> Decision | None:
         """How its answers become decisions; None: the most probable label, or each above 0.5.
 
-        Offsets are those that training fitted. Where an example has several labels and every training row has one, so
-        has every answer, if the task's metric is by offsets.
+        Offsets are those that training fitted.
         """
-        phase, kind, task = self._phase, find(self._task["kind"]), self._task
+        from regft_core.evaluate.evaluated import unfitted_decision
+
+        phase, task = self._phase, self._task
         while phase.before is not None and phase.training.epochs == 0 and not phase.acting:
             phase = phase.before  # whose weights are those of the run
         by_offsets = metrics.find(task["primary"]).by_offsets
@@ -86,10 +87,7 @@ class FinishedModel:
 
             if fitted := self._run.store.read_intact(lambda: produce(phase, "state"), load):
                 return Decision.of(fitted)
-        several = kind.has_labels and not kind.one_label and by_offsets
-        if not several or not all(row.label for row in self._phase.rows.examples):
-            return None
-        return Decision((0.0,) * len(task["labels"]), at_least_one=True)
+        return unfitted_decision(task, lambda: (row.label for row in self._phase.rows.examples))
 
     @property
     def tokenizer(self) -> Any:

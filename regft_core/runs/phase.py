@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.catalogue import MERGES
-from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed, Setting
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
-    from regft_core.training.loop import EpochScores, Judge
+    from regft_core.training.loop import EpochScores
     from regft_core.training.merges import Outcome
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
@@ -245,17 +244,13 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
     """The scores of every epoch: those that choose one, and those that are only looked at."""
     from regft_core.training.loop import EpochScores
 
-    def score(examples: list[Example]) -> Judge:
-        how = phase.tokenizer, phase.run.device, phase.training.precision
-        return judge(phase.encode(examples), examples, phase.run.task, *how)
-
     looks = []
     if phase.training.checkpoint != "last":
         as_published = phase.training.checkpoint == "best_on_dev_as_published"
         chosen_on = phase.run.dev_rows if as_published else [phase.rows.examples[row] for row in phase.drawn(member)[2]]
-        looks.append(EpochScores("best", score(chosen_on), keeps_best=True))
+        looks.append(EpochScores("best", judge(phase, chosen_on), keeps_best=True))
     if phase.training.epoch_scores:
-        looks.append(EpochScores("watched", score(phase.run.dev_rows)))
+        looks.append(EpochScores("watched", judge(phase, phase.run.dev_rows)))
     return looks
 
 

@@ -64,7 +64,7 @@ class PhaseRows:
             the same, as an earlier phase does.
         judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
             its rows, the other task has all of them.
-        held_out: identifiers of rows that are left out with all others of their groups.
+        held_out: identifiers of rows that are left out with all others of their groups; ``texts``: of rows left out.
     """
 
     task: dict[str, Any]
@@ -75,12 +75,13 @@ class PhaseRows:
     taught: bool = False
     judging: Path | None = None
     held_out: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @cached_property
     def _source(self) -> tuple[Any, ...]:
         """The states of their files before any is read, and how rows are drawn: equal ones are of equal rows."""
         paths = (*self.files, self.dataset / GROUPS, *([self.judging] if self.judging else []))
-        return tuple(file_state(str(path)) for path in paths), self.draw, self.labelled, self.held_out
+        return tuple(file_state(str(path)) for path in paths), self.draw, self.labelled, self.held_out, self.texts
 
     @cached_property
     def groups(self) -> list[str] | None:
@@ -106,8 +107,8 @@ class PhaseRows:
         if self.draw is not None:
             drawn = draw([row.label for row in rows], **self.draw._asdict(), kind=self.task["kind"])
             rows = [rows[index] for index in drawn]
-        if self.judging is not None:
-            texts = {text_key(row) for row in read_jsonl(self.judging)}
+        if self.judging is not None or self.texts:
+            texts = {*self.texts, *map(text_key, read_jsonl(self.judging) if self.judging else ())}
             rows = [row for row in rows if text_key(row) not in texts]
         if self.held_out:
             group_of = _groups(self.dataset) or {}
@@ -157,17 +158,18 @@ def with_more_rows(
     """``training`` of a phase with ``max_steps`` and ``warmup_steps`` scaled by its rows, rounded up.
 
     Args:
-        task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is.
+        task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is unless it
+            takes the steps of all rows.
         size: of the evaluated runs.
         judged, now: rows of each set in the evaluated runs and in this one; ``train`` of them train.
     """
-    data = phase.data
-    if data.task not in (None, task) or data.size not in (None, "full"):
+    data, own = phase.data, phase.data.steps == "own"
+    if own and (data.task not in (None, task) or data.size not in (None, "full")):
         return training
-    of = data.size or size
+    of = (data.size or size) if own else "full"
     before = judged["train"] if of == "full" else int(of)
     steps_of = {name: getattr(training, name) for name in ("max_steps", "warmup_steps")}
-    texts = now.get("unlabelled", 0) if data.size == "full" and not data.labels else 0
+    texts = now.get("unlabelled", 0) if own and data.size == "full" and not data.labels else 0
     scaled = {n: math.ceil(steps * (now["train"] + texts) / (before + texts)) for n, steps in steps_of.items() if steps}
     return training.model_copy(update=scaled)
 

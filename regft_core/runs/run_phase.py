@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.encode import Encoded, encode, token_memory, vector_memory
-from regft_core.data.examples import UNLABELLED, Example
+from regft_core.data.examples import UNLABELLED, Example, text_key
 from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
@@ -70,14 +70,14 @@ class RunPhase:
 
     def _settle(self) -> Phase:
         run, phase = self.run, self.declared
-        shared = run.start if phase.data.task is None else run.project.shared(phase.data.task)
-        training, counts = compose.resolve_training(self.entries, phase, shared)[0], run.task["counts"]
+        # Its protocol is the shared one of the task that its rows are of, with tuned values.
+        training, counts = compose.resolve_training(self.entries, phase, phase.training)[0], run.task["counts"]
         if training.epoch_scores and (run.without_dev or "whole" in run.task):
             training = training.model_copy(update={"epoch_scores": False})
+        if run.job.refit:
+            training = with_more_rows(phase, training, run.job.task, run.job.size, run.described["counts"], counts)
         if phase.data.steps == "full" and training.epochs:
             training = training.model_copy(update={"max_steps": optimiser_steps(training, int(counts["train"]))})
-        elif run.job.refit:
-            training = with_more_rows(phase, training, run.job.task, run.job.size, run.described["counts"], counts)
         return replace(phase, training=training)
 
     # ------------------------------------------------------------------------------------ the encoder, and texts
@@ -174,6 +174,7 @@ class RunPhase:
             taught=bool(self.declared.teachers(run.registry)),
             judging=run.dataset / rows_file(run.task, "dev") if not own and run.task.get("drawn") else None,
             held_out=tuple(row.idx for row in run.held_out) if own else (),
+            texts=() if own else tuple(map(text_key, run.held_out)),
         )
 
     def drawn(self, member: int | None = None) -> tuple[list[int], list[int], list[int]]:

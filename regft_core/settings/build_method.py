@@ -141,7 +141,7 @@ class MethodBuilder:
         Args:
             task: the task that it is for, if it is for one.
             trail: methods whose compute is being matched, outermost first.
-            tuned: ``params.yaml`` with tuned values of the shared protocol, where the document has tuned values.
+            tuned: values of the shared protocol that are tuned, whatever task a phase has its rows of.
 
         Raises:
             ConfigError: everything that is wrong with it.
@@ -225,7 +225,8 @@ class _PhaseBuilder:
 
         ``rows``: the task whose rows the phase trains on where that is another one.
         """
-        shared = self.builder.shared(rows or self.task) if rows is not None or self.tuned is None else self.tuned
+        shared = self.builder.shared(rows or self.task)
+        shared = shared if self.tuned is None else lay(shared, self.tuned)
         laid = lay(shared, self.document, (*path, "training"), "training")
         values = dict(laid.data["training"])
         factor = {"steps_factor": values.pop("steps_factor")} if "steps_factor" in values else None
@@ -239,7 +240,7 @@ class _PhaseBuilder:
             return None
         try:
             number = steps.steps_factor
-            return scaled(training, self._factor(number.match) if isinstance(number, MatchConfig) else number)
+            return scaled(training, self._factor(number.match, training) if isinstance(number, MatchConfig) else number)
         except ConfigError as error:
             self.problems.extend(error.problems)
         except ValueError as error:
@@ -287,8 +288,8 @@ class _PhaseBuilder:
             raise ConfigError([missing(self.builder.root, METHODS, other, self.document, at)])
         return self.builder.build(other, place, self.task, (*self.trail, self.name))
 
-    def _factor(self, other: str) -> float:
-        """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""
+    def _factor(self, other: str, own: TrainingConfig) -> float:
+        """Return what makes a phase with the protocol ``own`` cost what another method does. Raises ConfigError."""
         at = next((path for path in self.document.places if path[-1:] == ("match",)), ())
         method, registry = self._other(other, at), self.builder.registry
         training = TrainingConfig.model_validate(self.builder.shared(self.task).data["training"])
@@ -298,7 +299,10 @@ class _PhaseBuilder:
                 "or counts steps beside epochs, so no factor holds for every number of rows"
             )
             raise ConfigError([self.document.problem("match-incomparable", at, message, "give the factor as a number")])
-        return method_factor(method, training, registry)
+        factor = method_factor(method, training, registry)
+        if own.max_steps is not None:  # a step of a larger batch costs more
+            factor *= training.batch_size * training.accumulation / (own.batch_size * own.accumulation)
+        return factor
 
 
 def _lent(method: Method, name: str) -> Iterator[Phase]:

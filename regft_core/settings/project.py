@@ -227,13 +227,12 @@ def tuned_method(
     phased = isinstance(document.data.get("phases"), dict)
     protocol = {key: value for key, value in values.items() if phased and key.startswith("training.")}
     place = builder.params.place(at)
-    if protocol:
-        shared = lay(shared, from_dotted(protocol, place))
-    training, _, problems = shared_sections(shared)
+    tuned = from_dotted(protocol, place)
+    training, _, problems = shared_sections(lay(shared, tuned))
     if training is None:
         raise ConfigError(problems)
     rest = from_dotted({key: value for key, value in values.items() if key not in protocol}, place)
-    return builder.build(name, lay(document, rest), task, tuned=shared), training
+    return builder.build(name, lay(document, rest), task, tuned=tuned), training
 
 
 def budget_lines(tuning: TuningConfig, methods: Iterable[Method]) -> list[str]:

@@ -301,11 +301,10 @@ def _on_tasks(
     shared = builder.params.data["training"]
     for task in grid:
         own = builder.settings.task_settings.get(task)
-        layers = own.methods.keys() if own is not None else set[str]()
-        other = builder.shared(task).data["training"] != shared
+        # A layer of one method changes others, too: its controls, and those that have its phases or match its compute.
+        if not (own is not None and own.methods) and builder.shared(task).data["training"] == shared:
+            continue
         for name, method in methods.items():
-            if not (other or layers & builder.behind(name)):
-                continue
             document = builder.document(name, task)
             assert document is not None
             try:

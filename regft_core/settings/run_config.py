@@ -6,7 +6,7 @@ come from, so that the run is reproduced after these were edited.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,15 @@ import yaml
 from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.disk.files import remove
 from regft_core.schema import Name, StrictModel
-from regft_core.settings.document import load_yaml
+from regft_core.schema.methods import SECTIONS
+from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.document import Document, leaves, load_yaml
+from regft_core.settings.layers import lay
 from regft_core.settings.preset import (
     FOLDER,
     LINKED,
     folder_text,
+    in_small,
     link,
     make_folder,
     with_moved_encoders,
@@ -46,19 +50,14 @@ def run_config(project: Project, cell: Cell) -> str:
     builder, declared = project.builder, project.builder.params.data
     phases = project.method(cell.method, cell.task).phases
     listed = list(dict.fromkeys([cell.method, *(phase.lent.method for phase in phases if phase.lent)]))
-    # A control that an arm declares has no file: it is derived again, and keeps its own layers.
-    arms = set[str]().union(*map(builder.behind, listed))
-    derived = {arm for arm in arms if builder.derivation(arm)}
-    files = {arm: builder.document(arm, cell.task) for arm in sorted(arms - derived)}
-    methods = {arm: dict(file.data) for arm, file in files.items() if file is not None}
+    # All layers are in these files: a control is not derived again, which would ask what a layer says and what a file.
+    methods = {arm: dict(document.data) for arm, document in sorted(_with_named(builder, listed, cell.task).items())}
     tasks = {cell.task, *(phase.data.task for phase in phases)}
     params = {name: declared[name] for name in _SECTIONS if name in declared}
     if "small_scale" in params:
         params["small_scale"] = params["small_scale"] | {"cut": True}  # ``methods`` and ``tasks`` are, and what was set
-    params["method_settings"] = _of(declared.get("method_settings"), derived & {*listed})
-    settings = dict((declared.get("task_settings") or {}).get(cell.task) or {})
-    settings.pop("sizes", None)
-    params["task_settings"] = {cell.task: settings | {"methods": _of(settings.get("methods"), derived & {*listed})}}
+    settings = (declared.get("task_settings") or {}).get(cell.task) or {}
+    params["task_settings"] = {cell.task: {k: v for k, v in settings.items() if k not in ("sizes", "methods")}}
     if trials := project.trials(cell.method):
         tuning = {name: value for name, value in declared["tuning"].items() if name not in ("values", "trials")}
         params["tuning"] = {**tuning, "methods": {cell.method: trials}}
@@ -71,8 +70,28 @@ def run_config(project: Project, cell: Cell) -> str:
         "grid": {"tasks": [cell.task], "sizes": [cell.size], "seeds": list(project.params.grid.seeds)},
         "report": {"reference": cell.method},
     }
-    read = {name: project.documents[task_file(name)].data for name in sorted(filter(None, tasks))}
+    read = {name: _task(project, name, cell) for name in sorted(filter(None, tasks))}
     return yaml_text({"params": params, "methods": methods, "tasks": read})
+
+
+def _with_named(builder: MethodBuilder, listed: Iterable[str], task: str) -> dict[str, Document]:
+    """Return arms with those that they are controls of, have phases of or match the compute of, and so on."""
+    arms, waiting = dict[str, Document](), [*listed]
+    while waiting:
+        for arm in builder.behind(waiting.pop()) - arms.keys():
+            if (document := builder.document(arm, task)) is not None:
+                arms[arm], found = document, leaves({key: document.data.get(key) for key in SECTIONS})
+                names = (("steps_factor", "match"), ("phases", "method"))  # phases.PHASE.method
+                waiting += [value for path, value in found if path[-2:] == names[0] or path[::2] == names[1]]
+    return arms
+
+
+def _task(project: Project, name: str, cell: Cell) -> dict[str, Any]:
+    """Return the file of a task in small where that is asked for; of another than the cell's with its settings."""
+    params, file = project.builder.params, project.documents[task_file(name)]
+    for section in ("training", "model"):
+        file = lay(file, in_small(file, project.params), (section,), section)
+    return (file if name == cell.task else lay(file, params, ("task_settings", name), skip=("methods", "sizes"))).data
 
 
 def of_seed(config: str, seed: int) -> str:
@@ -108,7 +127,3 @@ def lay_out_config(root: Path, file: Path) -> Path:
             content = ({OVERRIDE: True} if ships(place, name) else {}) | with_moved_encoders(root, content)
             write_changed(folder / place / f"{name}.yaml", yaml_text(content))
     return make_folder(root, folder, folder_text(root, config.params), set(LINKED) - {METHODS, TASKS})
-
-
-def _of(settings: Mapping[str, Any] | None, arms: Collection[str]) -> dict[str, Any]:
-    return {name: layer for name, layer in (settings or {}).items() if name in arms}

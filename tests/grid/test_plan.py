@@ -46,6 +46,15 @@ def planned(project: Path) -> tuple[Path, dict[str, Any]]:
     return project, plan(project)
 
 
+def test_matched_compute_is_that_of_the_method_whatever_its_batches(project: Path) -> None:
+    layer = {"training": {"batch_size": 16}}
+    change(project, training={"max_steps": 100, "batch_size": 8})
+    change(project, method_settings={"uniform_soup": {"phases": {"members": layer, "finetune": layer}}})
+    change(project, methods=["vanilla", "uniform_soup", "uniform_soup_matched_compute"])
+    costs = [row.cost for row in plan_rows(open_project(project))]
+    assert costs == [100.0, 1000.0, 1000.0]
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-3] ^= 1

@@ -254,6 +254,18 @@ def test_a_phase_is_checked_and_marked_on_its_own_task_not_on_the_cells() -> Non
         assert compose.degradations(registry, given, TRAINING, pairs, tasks)[0] == mark
 
 
+def test_a_run_answers_for_the_labels_of_its_own_task_in_their_order() -> None:
+    """A last phase on another task gave its outputs to the run's labels by their number, whatever they stood for."""
+    given, cell = (
+        replace(method("vanilla"), phases=(replace(phase(), data=DataConfig(task="far")),)),
+        task("classification"),
+    )
+    turned = cell.model_copy(update={"labels": tuple(reversed(cell.labels or ()))})
+    assert compose.check_method({}, given, TRAINING, cell, None, {"far": cell}) == []
+    (problem,) = compose.check_method({}, given, TRAINING, cell, None, {"far": turned})
+    assert "in this order" in problem
+
+
 HYPE: Listed = ("hype", {})
 ON = {side: (declaring("random_passes", dropout=DropoutWish(**{side: "on"})), {}) for side in ("hidden", "attention")}
 NONE, SOME = DropoutConfig(hidden=0.0, attention=0.0), DropoutConfig(hidden=0.1, attention=0.2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.data.examples import read_jsonl, write_jsonl
+from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.errors import ConfigError
 from regft_core.evaluate import logits
 from regft_core.runs import training_run
@@ -22,7 +24,7 @@ from regft_core.runs.opened_project import Job, open_project
 from regft_core.training.loop import EpochScores
 from regft_core.training.merges import greedy
 from tests.errors import raises_code
-from tests.methods.harness import Bench, examples
+from tests.methods.harness import TRAINING, Bench, examples
 from tests.runs.conftest import SIZE, TASK, change, job, stored, train
 
 SPLIT = {"checkpoint": "best_on_split", "checkpoint_share": 0.25, "epochs": 3}
@@ -174,6 +176,13 @@ def constant(bench: Bench, value: float) -> None:
         bench.model.classifier.bias.fill_(value)
 
 
+def of(bench: Bench, task: dict[str, Any], rows: Sequence[Example] = ()) -> Any:
+    """A phase that is a bench: what judging an epoch reads of it."""
+    parts: dict[str, Any] = {"run": SimpleNamespace(task=task, device="cpu"), "rows": SimpleNamespace(examples=rows)}
+    parts |= {"training": bench.training, "tokenizer": bench.tokenizer}
+    return SimpleNamespace(**parts, encode=lambda _: bench.encoded)
+
+
 def squared_error(value: float, rows: list[int]) -> float:
     gold = np.array([float(examples(12, kind="regression")[row].label) for row in rows])
     return float(np.mean((gold - value) ** 2))
@@ -181,8 +190,7 @@ def squared_error(value: float, rows: list[int]) -> float:
 
 def test_the_epoch_with_the_smallest_error_is_kept() -> None:
     bench = Bench(kind="regression")
-    score = judge(bench.encoded, examples(12, kind="regression"), STARS, bench.tokenizer, "cpu", "fp32")
-    best = EpochScores("best", score, keeps_best=True)
+    best = EpochScores("best", judge(of(bench, STARS), examples(12, kind="regression")), keeps_best=True)
     for step, bias in enumerate(BIASES, 1):
         constant(bench, bias)
         best.look(bench.trainee, bench.stack, step)
@@ -191,6 +199,19 @@ def test_the_epoch_with_the_smallest_error_is_kept() -> None:
     assert best.step == 2
     best.restore(bench.trainee, bench.stack)
     assert bench.model.classifier.bias.item() == 2.5
+
+
+def test_an_epoch_is_scored_like_the_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its precision, and with a label for every text where every training row has one."""
+    asked = list[dict[str, Any]]()
+    monkeypatch.setattr(logits, "predict", lambda *_, **how: asked.append(how) or np.full((12, 3), [-1.0, -2.0, -3.0]))
+    bench = Bench(kind="multi_label", labels=3, training=TRAINING.model_copy(update={"precision": "bf16"}))
+    task = {"kind": "multi_label", "labels": ["a", "b", "c"], "primary": "f1_micro", "positive_label": None}
+    rows = [replace(row, label=1) for row in examples(12)]
+    assert judge(of(bench, task, rows), rows)(bench.trainee) == 1.0
+    some = [*rows[1:], replace(rows[0], label=0)]
+    assert judge(of(bench, task, some), rows)(bench.trainee) == 0.0
+    assert {how["precision"] for how in asked} == {"bf16"}
 
 
 def test_scores_by_epoch_are_written_down_as_the_metric_is() -> None:

@@ -44,7 +44,7 @@ def check_unseen(job: Job, project: Project) -> int:
     """Check every phase of one run; returns how many it has."""
     context = Context(job, project=project)
     judged = {row.idx for row in context.dev_rows}
-    texts = {text_key(row) for row in context.dev_rows}
+    texts = {text_key(row) for row in [*context.dev_rows, *context.held_out]}
     assert judged
     for phase in context.phases:
         rows = phase.rows.examples
@@ -82,21 +82,23 @@ def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) 
     changes: dict[str, Any] = {"grid": {"sizes": [12], "seeds": [0, 1, 2, 3, 4]}, "training": {"batch_size": 1}}
     five = {**FOLDED, "splits": {"train": "rows.csv", "dev": {"folds": 5}}}
     root = folded(tmp_path / "project", ["vanilla"], five, **changes)
-    write_method(root, "long", phases={"finetune": {"data": {"steps": "full"}}})
+    write_method(root, "long", phases={"finetune": {"data": {"steps": "full"}, "training": {"warmup_steps": 2}}})
     prepare(open_project(root))
     project = open_project(root).snapshot()
     contexts = [Context(Job(str(root), "long", "reviews", "12", seed), project=project) for seed in range(5)]
     steps = [context.phase("finetune").training.max_steps for context in contexts]
     assert steps == [context.task["counts"]["train"] for context in contexts]
     assert len(set(steps)) == 2
+    final = Context(Job(str(root), "long", "reviews", "12", 0, refit=True), project=project).last.training
+    assert (final.max_steps, final.warmup_steps) == (48, 3)  # 2 of 38 steps
 
 
 def test_trials_are_judged_by_rows_of_their_own_seed(tmp_path: Path) -> None:
     tuning = {"selection": "split", "split": 0.75, "values": {"training.learning_rate": [1e-5, 1e-3]}}
-    root = folded(tmp_path / "project", ["vanilla"], tuning=tuning)
-    prepare(open_project(root))
-    project = open_project(root)
-    for trial in trials_that_choose(project, Job(str(root), "vanilla", "reviews", "full", 2)):
+    root = folded(tmp_path / "project", ["vanilla"], tasks={"twin": TWIN}, tuning=tuning)
+    write_method(root, "twin_rows", phases={"first": {"data": {"task": "twin"}}, "finetune": {}})
+    prepare(project := open_project(root))
+    for trial in trials_that_choose(project, Job(str(root), "twin_rows", "reviews", "full", 2)):
         assert trial.seed == 2
         check_unseen(trial, project)
         context = Context(trial, project=project)

@@ -76,6 +76,7 @@ def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
     context = Context(Job(str(tuned), "other", TASK, SIZE, 0, values=values, trial=0))
     for phase in context.method.phases:
         assert not {row.idx for row in context.phase(phase.name).rows.examples} & judging
+        assert context.phase(phase.name).training.learning_rate == 3e-3  # a phase that names its rows has them, too
     plain = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values))
     assert plain.held_out == []
     assert len(plain.phase("finetune").rows.examples) == 24

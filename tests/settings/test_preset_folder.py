@@ -146,24 +146,23 @@ def test_the_repository_and_new_projects_are_written_for_this_version() -> None:
 
 
 #: A file's own, a layer over it, an arm without a file, controls of two kinds, phases with another task, a tuned one,
-#: phases of others.
+#: phases of others, the compute of another.
 METHODS = [
-    "vanilla",
-    "weight_mixup",
-    "hype_n",
-    "hype_strong",
-    "weight_mixup_soup",
-    "weight_mixup_matched_compute",
-    "chain",
-    "pupil",
+    *("vanilla", "weight_mixup", "hype_n", "hype_strong", "weight_mixup_soup", "weight_mixup_matched_compute"),
+    *("chain", "pupil", "matcher", "r_drop", "r_drop_plain"),
 ]
 SETTINGS: dict[str, Any] = {
+    "grid": {"tasks": ["reviews", "other"]},
     "methods": METHODS,
     "method_settings": {
         "weight_mixup": {"phases": {"search": {"repeat": {"times": 3}, "data": {"split": 0.5}}}},
         "hype_strong": {"base": "hype_n", "regularisers": {"hype": {"scale": 0.1}}},
+        "r_drop": {"training": {"weight_decay": 0.1}},
     },
-    "task_settings": {"reviews": {"training": {"epochs": 2}, "methods": {"hype_n": {"training": {"epochs": 3}}}}},
+    "task_settings": {
+        "reviews": {"training": {"epochs": 2}, "methods": {"hype_n": {"training": {"epochs": 3}}}},
+        "other": {"training": {"learning_rate": 0.01}},
+    },
     "tuning": {"selection": "split", "values": {}, "methods": {"chain": {"training.learning_rate": [1e-3, 1e-4]}}},
 }
 CHAIN = {"far": {"data": {"task": "other"}, "training": {"max_steps": 2}}, "finetune": {}}
@@ -178,6 +177,7 @@ def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     root = build(tmp_path / "project", tasks={"reviews": TASK, "other": TASK}, **SETTINGS)
     write_method(root, "chain", phases=CHAIN)
     write_method(root, "pupil", phases=PUPIL)
+    write_method(root, "matcher", training={"steps_factor": {"match": "pupil"}})
     project = open_project(root)
     prepare(project)
     cells = [Cell(method, "reviews", 16) for method in METHODS]
@@ -189,10 +189,8 @@ def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     (root / "pipelines/methods/chain.yaml").write_text(yaml.dump({"regularisers": {}}))
     (root / "pipelines/tasks/reviews.yaml").write_text(yaml.dump(TASK | {"training": {"max_steps": 7}}))
     for method, text in configs.items():
-        file = tmp_path / "config.yaml"
-        file.write_text(text)
-        folder = lay_out_config(root, file)
-        again = open_project(folder)
+        (file := tmp_path / "config.yaml").write_text(text)
+        again = open_project(folder := lay_out_config(root, file))
         prepare(again)
         assert keys(again, Cell(method, "reviews", 16)) == before[method], method
     assert folder.parent == root / "presets"

@@ -81,9 +81,11 @@ task_settings:
   opinions:
     methods:
       mask: {phases: {search: {training: {epochs: 7}}, finetune: {regularisers: {mask: {probability: 0.1}}}}}
-      noise: {regularisers: {noise: {scale: 0.25}}}
+      noise: {regularisers: {noise: {scale: 0.25}}, training: {epochs: 9}}
 """
-    project = load_with(blocks)
+    has = "phases: {one: {method: noise}, finetune: {training: {steps_factor: {match: noise}}}}\n"
+    project = load_with(blocks, vanilla=has)  # what it has of another method is that of the task
+    assert [phase.training.epochs for phase in project.method("vanilla", "opinions").phases] == [9, 18]
     mask = project.method("mask", "opinions")
     assert [phase.training.epochs for phase in mask.phases] == [7, 2]
     assert mask.finetune.regularisers[0][1].probability == 0.1

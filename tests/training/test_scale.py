@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -181,9 +182,13 @@ def test_epochs_and_members_are_judged_in_the_unit_of_the_targets() -> None:
     inputs = of.inputs(phase(split=0.5), {})
     rows = [replace(row, label=1e5 * row.label + 7e4) for row in TEXTS]
     about = {"kind": "regression", "labels": None, "metrics": ["mse"], "primary": "mse", "positive_label": None}
-    encoded = encode(rows, inputs.tokenizer, 32)
-    score = judge(encoded, rows, about, inputs.tokenizer, "cpu", "fp32")
-    trained = train(inputs, looks=[EpochScores("watched", score)])
+    of_phase: Any = SimpleNamespace(
+        run=SimpleNamespace(task=about, device="cpu"),
+        training=inputs.setting.training,
+        tokenizer=inputs.tokenizer,
+        encode=lambda texts: encode(texts, inputs.tokenizer, 32),
+    )
+    trained = train(inputs, looks=[EpochScores("watched", judge(of_phase, rows))])
     stored = outcome_tensors(inputs, trained, weights=True)
     gold = np.array([row.label for row in rows])
     error = np.square(gold - stored_answers(inputs, stored)).mean()

@@ -158,6 +158,7 @@ def check_phase(
         problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, resolved)]
     problems += found
     problems += refusals.pass_problems(stack) + refusals.hidden_label_problems(stack, resolved)
+    problems += refusals.idle_problems(stack, resolved)
     problems += randomness_problems(stack, training.dropout)[0]
     problems += precision_problems(stack, training, tf32)[0]
     problems += checkpoint_problems(stack, training)

@@ -164,6 +164,22 @@ def hidden_label_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
     return ["data.labels: false hides the labels it trains on; remove it, or add distil (weight: 1) or masked_lm"]
 
 
+#: Hooks by which a regulariser acts in a phase without steps.
+WITHOUT_STEPS = ("edit_weights", "fit", "hand", "keep", "predict", "rebuild", "skip")
+
+
+def idle_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
+    """Errors of regularisers that act in steps alone, in a phase that takes none."""
+    acting = [] if phase.training.epochs else active(stack)
+    measured = any(implements(entry.cls, "fit") for entry in acting)  # with the loss of one that replaces it
+    return [
+        f"'{entry.name}' acts in steps, and this phase takes none; move it to one that does, or set epochs above 0"
+        for entry in acting
+        if not (entry.declares.edits or any(implements(entry.cls, hook) for hook in WITHOUT_STEPS))
+        and not (measured and implements(entry.cls, "task_loss"))
+    ]
+
+
 def encoder_problems(
     stack: Sequence[Entry], phase: Phase, encoder: EncoderConfig, task: TaskConfig | None
 ) -> list[str]:

@@ -307,7 +307,7 @@ def test_variants_of_a_composition() -> None:
 
 
 FISHER = "first: {training: {epochs: 0}, regularisers: {fisher: {share: 0.3}}}"
-SMOOTHED = "first: {training: {epochs: 0}, regularisers: {label_smoothing: {smoothing: 0.1}}}"
+SMOOTHED = "first: {regularisers: {label_smoothing: {smoothing: 0.1}}}"
 DRAWN = "first: {regularisers: {re_init: {layers: 1}}}, second: {}"
 TAKES = "regularisers: {child_tuning: {mask: first}}"
 
@@ -317,6 +317,8 @@ TAKES = "regularisers: {child_tuning: {mask: first}}"
     [
         (FISHER, TAKES, ""),
         (SMOOTHED, TAKES, "'child_tuning' takes what the phase 'first' has learned, and no regulariser there hands"),
+        (SMOOTHED.replace("{r", "{training: {epochs: 0}, r"), "start: previous", "'label_smoothing' acts in steps"),
+        (FISHER.replace("{fisher", "{label_smoothing: {smoothing: 0.1}, fisher"), TAKES, ""),  # it measures that loss
         # Nothing pulls drawn layers back to the checkpoint.
         (DRAWN, "start: previous, regularisers: {l2_sp: {toward: checkpoint}}", "'re_init' in the phase 'first' drew"),
         (DRAWN, "start: previous, regularisers: {l2_sp: {toward: start}}", ""),

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regft_core.disk.files import remove, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import InputChanged, RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.data import prepare
@@ -57,7 +58,9 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
                 remove(path)
     failures = grid.compute({name: keys for name, keys in planned.items() if not is_current(grid.folder / name, keys)})
     grid.folder.mkdir(parents=True, exist_ok=True)
-    write_json(grid.folder / FAILURES, failures)
+    file = grid.folder / FAILURES
+    before = read_json(file) if only and file.is_file() else {}
+    write_json(file, {name: reason for name, reason in before.items() if name not in planned} | failures)
     told = {name for name, reason in read_failures(root).items() if not reason.startswith(f"{stage}: ")}
     for name, reason in failures.items():
         if name not in told:

@@ -17,6 +17,7 @@ import torch
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, DataError, InputChanged
 from regft_core.grid import jobs
+from regft_core.grid.cell_keys import read_failures
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner, prepared_devices, run_job
 from regft_core.models.devices import refuse_slow_bf16
@@ -322,6 +323,9 @@ def test_a_trial_that_raises_stops_its_own_cell_only(
         failures = reproduce(root)
     assert list(failures) == [f"vanilla/{TASK}/{SIZE}"]
     assert (root / "work/evaluate/hype_n" / TASK / SIZE).is_dir()
+    told = read_failures(root)
+    assert compute_only(root, "finetune", ["hype_n"], quiet) == {}
+    assert read_failures(root) == told  # of cells that were not asked for
     trained.clear()
     assert reproduce(root) == {}
     assert trained == [("finetune", 1), ("finetune", 0), ("finetune", 1)]  # the trial, then the runs

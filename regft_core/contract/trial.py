@@ -132,7 +132,7 @@ def _methods(folder: Path, name: str) -> Iterator[str]:
         return
     write_text(folder / method_file(name), yaml_text({"regularisers": {name: {}}, "training": {}}))
     yield name
-    documents = {other: read(folder, METHODS, other) for other in (*own, *names(folder, METHODS))}
+    documents = {other: read(folder, METHODS, other) for other in dict.fromkeys((*own, *names(folder, METHODS)))}
     having = [(other, _options(found.data, name)) for other, found in documents.items() if found is not None]
     # That with the fewest options of its own: the nearest to the method as it is.
     yield from (other for other, options in sorted(having, key=lambda pair: len(pair[1])) if options)

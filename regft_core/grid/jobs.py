@@ -70,6 +70,8 @@ class Planner:
         self.jobs = list[PlannedJob]()
         #: Key of a result -> index of the job that makes it.
         self._known: dict[str, int] = {}
+        #: Name of a trial -> index of its job; empty where it is stored. Several seeds may ask for the same trials.
+        self._trials: dict[str, set[int]] = {}
 
     def add(self, job: Job, stage: Stage) -> set[int]:
         """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for."""
@@ -86,7 +88,11 @@ class Planner:
     def _add_tuned_search(self, job: Job) -> set[int]:
         """Add the trials that are missing, and the phases before fine-tuning with the values that they will choose."""
         trials = trials_that_choose(self.project, job)
-        waits = {self._add_run(trial) for trial in trials if look_up_trial(trial, self.project) is None}
+        for trial in trials:
+            if trial.name not in self._trials:
+                stored = look_up_trial(trial, self.project) is not None
+                self._trials[trial.name] = set() if stored else {self._add_run(trial)}
+        waits = set().union(*(self._trials[trial.name] for trial in trials))
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
         if not context.method.earlier:
             return waits

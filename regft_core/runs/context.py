@@ -44,7 +44,6 @@ class Context:
             self.method, _ = self.project.tuned(job.method, job.task, job.values)
         self.task_config = self.project.tasks[job.task]
         self.registry = cast(Registry, self.project.builder.registry)
-
         self._keys: dict[tuple[str, int | None], str] = {}
 
     def anew(self) -> Context:

@@ -184,7 +184,6 @@ class FinishedModel:
     @cached_property
     def demonstration_sets(self) -> list[list[int]]:
         """The drawn sets of demonstrations, each as the tokens behind every row; empty where there are none."""
-
         phase, prompt = self._phase, self._phase.prompt
         count = max((r.declares.demonstration_sets for r in self._stack.regularisers), default=0)
         if not count or prompt is None:

@@ -95,11 +95,6 @@ class ServedModel:
         prompt = self.served.prompt
         return None if prompt is None else Prompt(prompt.template, prompt.tokens, bool(prompt.demonstrations))
 
-    @property
-    def _reading(self) -> Reading | None:
-        reading = Reading(self.served.instruction, self.served.windows, self.served.stride)
-        return None if reading == Reading(stride=reading.stride) else reading
-
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``, at the model's temperature.
 
@@ -118,7 +113,7 @@ class ServedModel:
         padding, most = self.padding, self.served.max_length
         assert padding is not None
         assert most is not None
-        how: dict[str, Any] = {"prompt": self._prompt, "reading": self._reading}
+        how: dict[str, Any] = {"prompt": self._prompt, "reading": _reading(self.served)}
         encoded = encode(examples, self.tokenizer, most, rows_per_example=self.served.rows_per_example, **how)
         precision = "bf16" if self.precision == "bf16" else "fp32"
         settings: dict[str, Any] = {"device": self.device, "padding": padding, "kind": self.served.kind}
@@ -132,11 +127,16 @@ class ServedModel:
         if most is None or not examples:
             return 0, 0, 0
         tokenizer, apart = self.tokenizer.backend_tokenizer, self.served.rows_per_example == 2
-        lengths = row_lengths(examples, tokenizer, self._reading, apart=apart)
+        lengths = row_lengths(examples, tokenizer, _reading(self.served), apart=apart)
         cut = sum(lengths.cut(most))
         if (prompt := self._prompt) is not None:
             cut = sum(length > prompt.room(most) for length in prompted_lengths(examples, self.tokenizer, prompt))
         return cut, lengths.unknown, lengths.total
+
+
+def _reading(served: Served) -> Reading | None:
+    reading = Reading(served.instruction, served.windows, served.stride)
+    return None if reading == Reading(stride=reading.stride) else reading
 
 
 def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel:
@@ -216,7 +216,7 @@ def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, de
         seed=0,
         training=TrainingConfig(),
         max_length=served.max_length,
-        reading=ServedModel(served, (), directory)._reading,
+        reading=_reading(served),
     )
     model = tokenizer = trainee = None
     if entry.declares.reads == "encoder":

@@ -50,7 +50,7 @@ def run_config(project: Project, cell: Cell) -> str:
     builder, declared = project.builder, project.builder.params.data
     phases = project.method(cell.method, cell.task).phases
     listed = list(dict.fromkeys([cell.method, *(phase.lent.method for phase in phases if phase.lent)]))
-    # All layers are in these files: a control is not derived again, which would ask what a layer says and what a file.
+    # These files have all layers in them, so a control is written as it is resolved and not derived a second time.
     methods = {arm: dict(document.data) for arm, document in sorted(_with_named(builder, listed, cell.task).items())}
     tasks = {cell.task, *(phase.data.task for phase in phases)}
     params = {name: declared[name] for name in _SECTIONS if name in declared}

@@ -1,4 +1,4 @@
-"""What the plan tells: which edit makes which cells stale, and the time of the grid."""
+"""The plan: which edit makes which cells stale, and the time of the grid."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_keys_of_a_cell_are_those_of_its_runs(planned: tuple[Path, dict[str, Any
 
 
 def test_a_declared_cost_is_written_down_anew(project: Path) -> None:
-    """It is in no key of a run, and in what a stage writes of its cells."""
+    """No key of a run holds it; the output of a stage does."""
     write_method(project, "half", phases={"head": {"regularisers": {"linear_head": {}}}, "finetune": {}})
     loaded = open_project(project)
     plan(project)

@@ -113,7 +113,7 @@ def names_of(kind: str, labels: int) -> tuple[str, ...] | None:
 def setting_of(
     training: TrainingConfig, kind: str, labels: int, seed: int, phase: str, final: bool | None = None, **read: Any
 ) -> Setting:
-    """What regularisers may know of a phase over ``examples``."""
+    """Return the setting of a phase over ``examples``, as regularisers see it."""
     names, last = names_of(kind, labels), phase == "finetune" if final is None else final
     values = (0.0, 5.0) if names is None else None
     of_task = {"kind": kind, "num_labels": len(names or "1"), "value_range": values}
@@ -268,7 +268,7 @@ class Bench:
 
 
 def only(name: str, **usual: Any) -> Callable[..., Bench]:
-    """What makes benches of one regulariser from its options, and from keywords of a bench beside the ``usual``."""
+    """Return a maker of benches with one regulariser: it takes the options, and keywords beside the ``usual`` ones."""
     return lambda options=None, **more: Bench([(name, options or {})], **{**usual, **more})
 
 

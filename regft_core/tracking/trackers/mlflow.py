@@ -292,7 +292,7 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
                 return int(version.version)
         with atomic_directory(copy) as target:
             shutil.copytree(folder, target, dirs_exist_ok=True)
-        # Methods that amount to the same share a key; so do evaluations of one run, of which the current one is named.
+        # Equal methods share a key, and so do several evaluations of one run; then the current one is named.
         wanted = {KIND: "run", KEYS: json.dumps({tags.get("seed", ""): key}), "method": tags.get("method")}
         every = [run for run in tracker.runs.values() if wanted.items() <= {**run.data.params, **run.data.tags}.items()]
         logged = min(every, key=lambda run: "current" not in run.data.tags, default=None)

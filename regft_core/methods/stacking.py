@@ -2,12 +2,12 @@
 
 Members: ``words``, that of ``tfidf_logistic_characters``; ``embeddings``, the solved head of ``linear_head``;
 ``joined``, one model of vectors, words and characters, each of length 1 on average; ``cosine``, a line through the
-cosine of a pair's two vectors. Probabilities (values of a regression) are averaged. The weights have the best metric
-of the task over answers to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn
-towards equal weights (stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
+cosine of a pair's two vectors. Logits (values of a regression) are averaged. The weights have the best metric of the
+task over answers to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn towards
+prior weights (stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
 
-``beside: <phase>`` averages these answers with those of the model that an earlier phase has trained, which has
-n / (n + 200) of the weight: of n training rows, half at 200.
+``beside: <phase>`` averages these probabilities (values) with those of the model that an earlier phase has trained,
+which has n / (n + 200) of the weight: of n training rows, half at 200.
 
 Decisions:
 - a member's strength is chosen on all training rows, and its fits inside the folds take it: the rows that choose the
@@ -16,6 +16,8 @@ Decisions:
   rows, as in ``tfidf_logistic``.
 - the model ``beside`` has seen all training rows, so none tells its weight; it is a number that was tried on public
   tasks (benchmarks/README.md): what solved models add falls with the rows.
+- of the prior weights ``joined`` has two parts, the others one: it reads what two of them read. Of logits, not of
+  probabilities, for a rare label that one member hardly expects is then not lost (benchmarks/README.md).
 - ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
 - where the metric is F1 or Matthews, the average's answers to rows that members had not seen fit offsets of its logits
   (``training/linear_solution.py``), as those of a solved head do. They are those of the members also with ``beside``.
@@ -61,6 +63,8 @@ from regft_core.training.stacked import LIGHT, answers, chosen, logits_of, of_wo
 Member = Literal["words", "embeddings", "joined", "cosine"]
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
+#: Prior parts of the average, where they are not one.
+PARTS = {"joined": 2}
 #: Where the weights of the model ``beside`` are kept, and the rows at which it is half of the answer.
 BESIDE, EVEN_ROWS = "beside.", 200
 
@@ -126,9 +130,10 @@ class Stacking(Regulariser):
         features = self._features(trainee, self._bag, examples, batches)
         members = {name: self._member(name, rows, features) for name in self.options.members if name in features}
         left_out = [member.left_out for member in members.values()]
-        weights, notes = weights_of(kind, left_out, rows.targets, self.setting.metric, self.setting.positive)
+        prior = [PARTS.get(name, 1) for name in members]
+        weights, notes = weights_of(kind, left_out, rows.targets, self.setting.metric, self.setting.positive, prior)
         known = all(answers is not None for answers in left_out)
-        average = logits_of(kind, np.tensordot(weights, left_out, 1)) if known else None
+        average = np.tensordot(weights, left_out, 1) if known else None
         self._decision = decision_of(self.setting, average, rows.targets)
         self._weights = dict(zip(members, weights.tolist(), strict=True))
         self._solutions: dict[str, Solution] = members
@@ -178,12 +183,13 @@ class Stacking(Regulariser):
         average: Any = 0.0
         for name, weight in from_tensor(kept["weights"]).items():
             solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
-            average = average + weight * answers(kind, features[name], solution)
+            average = average + weight * answers(features[name], solution)
+        found = probabilities(kind, average)
         if trainee is not None and (beside := behind(BESIDE, kept)):
             tuned = self._tuned(trainee, beside, batches)
             share = (rows := float(kept["rows"])) / (rows + EVEN_ROWS)
-            average = (1 - share) * average + share * (probabilities(kind, tuned) if kind.has_labels else tuned)
-        return logits_of(kind, average).astype(np.float32)
+            found = (1 - share) * found + share * probabilities(kind, tuned)
+        return logits_of(kind, found).astype(np.float32)
 
     def _features(
         self, trainee: Trainee | None, bag: BagOfWords, examples: Sequence[Example], batches: Iterable[Batch]

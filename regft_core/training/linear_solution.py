@@ -228,11 +228,21 @@ def fit_decision(kind: Kind, logits: Array, gold: Array, metric: str, positive: 
     sign = -1.0 if judge.lower_is_better else 1.0
     scores = sign * judge.weighted(labels, np.array(decided).astype(kind.dtype), weights, positive).mean(axis=0)
     best = offsets[int(scores.argmax())]
-    if kind.one_label and not judge.needs_positive_label:
-        seen = present[rows].sum(axis=0)
-        each = 1 / (1 / seen[seen > 0]).mean()  # the rarest classes have the most say in a mean over classes
+    if classes_count_alike(kind, metric):
+        each = rows_per_class(present[rows].sum(axis=0))
         best = (each * best + ROWS_FOR_ONE * directions[0]) / (each + ROWS_FOR_ONE)
     return Decision(tuple(best.tolist()), at_least_one)
+
+
+def classes_count_alike(kind: Kind, metric: str) -> bool:
+    """Whether the metric is fitted by offsets and counts each class of a row's only label alike."""
+    judge = metrics.find(metric)
+    return kind.one_label and judge.by_offsets and not judge.needs_positive_label
+
+
+def rows_per_class(counts: Array) -> float:
+    """Harmonic mean of the classes' rows: the rarest classes have the most say in a mean over classes."""
+    return float(1 / (1 / counts[counts > 0]).mean())
 
 
 def decision_of(setting: Setting, left_out: Array | None, labels: Array) -> Decision | None:

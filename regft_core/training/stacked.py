@@ -17,14 +17,22 @@ from regft_core import metrics
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
 from regft_core.lazy import Array, np, special
-from regft_core.training.linear_solution import classify_words, fit_decision, regress_words, ridge, spanned
+from regft_core.training.linear_solution import (
+    classes_count_alike,
+    classify_words,
+    fit_decision,
+    regress_words,
+    ridge,
+    rows_per_class,
+    spanned,
+)
 from regft_core.training.logistic import FOLDS, Penalty, Rows, Solution, classify, folds_of, solve
 
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3
-#: Weights are multiples of a quarter, and then drawn towards equal ones as if so many rows spoke for those.
-STEPS, ROWS_FOR_EQUAL = 4, 50
-#: Smallest probability that a log loss reads.
+#: Weights are multiples of a quarter, and then drawn towards prior ones as if so many rows spoke for those.
+STEPS, ROWS_FOR_PRIOR = 4, 50
+#: Smallest probability that has a logit of its own; scores that differ by less are equal.
 TINY = 1e-12
 
 Fit = Callable[[Rows], Solution]
@@ -37,14 +45,15 @@ def plain(kind: Kind, strength: float) -> Fit:
     return lambda rows: ridge(rows.features, rows.targets, strength)
 
 
-def answers(kind: Kind, features: Any, solution: Solution) -> Array:
-    """[n, K] probabilities, or [n, 1] values."""
-    outputs = np.asarray(features @ solution.weight.T + solution.bias)
-    return probabilities(kind, outputs) if kind.has_labels else outputs
+def answers(features: Any, solution: Solution) -> Array:
+    """[n, K] logits, or [n, 1] values."""
+    return np.asarray(features @ solution.weight.T + solution.bias)
 
 
 def probabilities(kind: Kind, logits: Array) -> Array:
-    """[n, K] probabilities of logits."""
+    """[n, K] probabilities of logits; values as they are."""
+    if not kind.has_labels:
+        return logits
     return np.exp(special.log_softmax(logits, axis=1)) if kind.one_label else 1 / (1 + np.exp(-logits))
 
 
@@ -72,7 +81,7 @@ def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
         groups = None if rows.groups is None else [rows.groups[row] for row in train]
         part = replace(rows, features=rows.features[train], targets=rows.targets[train], groups=groups)
         try:
-            parts.append((aside, answers(kind, rows.features[aside], solve(kind, part, fit))))
+            parts.append((aside, answers(rows.features[aside], solve(kind, part, fit))))
         except RunFailed:  # one label is left
             return None
     if not parts:
@@ -83,11 +92,11 @@ def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
     return result
 
 
-def loss(kind: Kind, found: Array, targets: Any) -> float:
-    """Mean log loss of probabilities [n, K], or squared error of values [n, 1]."""
+def loss(kind: Kind, logits: Array, targets: Any) -> float:
+    """Mean log loss of logits [n, K], or squared error of values [n, 1]."""
     if not kind.has_labels:
-        return float(np.square(found[:, 0] - targets).mean())
-    right = kind.indicators(targets, found.shape[1])
+        return float(np.square(logits[:, 0] - targets).mean())
+    found, right = probabilities(kind, logits), kind.indicators(targets, logits.shape[1])
     wrong = 0 if kind.one_label else np.log(np.maximum(1 - found, TINY)) * ~right
     return -float((np.log(np.maximum(found, TINY)) * right + wrong).sum(axis=1).mean())
 
@@ -98,10 +107,9 @@ def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> S
     ``again`` is the fit of one strength. Where choosing it left out every row, those answers are taken.
     """
     solution = solve(kind, rows, fit)
-    logits = solution.left_out
-    if logits is None or np.isnan(logits).any():
+    if solution.left_out is None or np.isnan(solution.left_out).any():
         return replace(solution, left_out=left_out(kind, rows, again(solution.strength)))
-    return replace(solution, left_out=probabilities(kind, logits))
+    return solution
 
 
 def of_words(kind: Kind, rows: Rows, parts: Sequence[tuple[int, float]] = ()) -> Solution:
@@ -121,9 +129,9 @@ def of_words(kind: Kind, rows: Rows, parts: Sequence[tuple[int, float]] = ()) ->
     return replace(member, weight=back(member.weight) * scale)
 
 
-def score(kind: Kind, found: Array, targets: Any, metric: str, positive: int | None) -> float:
+def score(kind: Kind, logits: Array, targets: Any, metric: str, positive: int | None) -> float:
     """The metric of answers [n, K], the larger the better; with decisions fitted to it where they can be."""
-    judge, logits = metrics.find(metric), logits_of(kind, found)
+    judge = metrics.find(metric)
     if judge.by_offsets:
         logits = fit_decision(kind, logits, targets, metric, positive).logits(logits)
     predicted = kind.predictions(logits, np.arange(logits.shape[1])).astype(kind.dtype)
@@ -132,27 +140,36 @@ def score(kind: Kind, found: Array, targets: Any, metric: str, positive: int | N
 
 
 def weights_of(
-    kind: Kind, members: Sequence[Array | None], targets: Any, metric: str | None = None, positive: int | None = None
+    kind: Kind,
+    members: Sequence[Array | None],
+    targets: Any,
+    metric: str | None = None,
+    positive: int | None = None,
+    prior: Sequence[float] | None = None,
 ) -> tuple[Array, list[str]]:
     """Weights [M] of the members' average by their answers to left-out rows [n, K], and notes.
 
     Of all weights in quarters the mean of those of the best metric (of the smallest loss without one), drawn towards
-    equal ones: n rows count n, equal weights 50.
+    ``prior`` (equal when absent), which counts 50 rows. n rows count n; where classes count alike, each counts their
+    harmonic mean, for the rarest have the most say.
     """
     count = len(members)
-    equal = np.full(count, 1 / count)
+    usual = np.ones(count) if prior is None else np.asarray(prior, dtype=np.float64)
+    usual = usual / usual.sum()
     known = [found for found in members if found is not None]
     if count == 1:
-        return equal, []
+        return usual, []
     if len(known) < count:
-        return equal, ["stacking: the rows allow no folds, so all members count alike"]
+        return usual, ["stacking: the rows allow no folds, so members have their prior weights"]
     quarters = [np.array(steps) / STEPS for steps in product(range(STEPS + 1), repeat=count) if sum(steps) == STEPS]
-    tried = np.array([equal, *quarters])
-    averages = [np.tensordot(weights, known, 1) for weights in tried]
-    if metric is None:
-        scores = np.array([-loss(kind, average, targets) for average in averages])
-    else:
-        scores = np.array([score(kind, average, targets, metric, positive) for average in averages])
+    tried = np.array([usual, *quarters])
+
+    def judged(average: Array) -> float:
+        return -loss(kind, average, targets) if metric is None else score(kind, average, targets, metric, positive)
+
+    scores = np.array([judged(np.tensordot(weights, known, 1)) for weights in tried])
     best = tried[scores >= scores.max() - TINY].mean(axis=0)
-    share = len(targets) / (len(targets) + ROWS_FOR_EQUAL)
-    return share * best + (1 - share) * equal, []
+    alike, seen = metric and classes_count_alike(kind, metric), np.unique(targets, return_counts=True)[1]
+    rows = len(seen) * rows_per_class(seen) if alike else len(targets)
+    share = rows / (rows + ROWS_FOR_PRIOR)
+    return share * best + (1 - share) * usual, []

@@ -19,7 +19,7 @@ from regft_core.rng import derive
 from regft_core.training.bag_of_words import BagOfWords
 from regft_core.training.linear_solution import classify_linearly, classify_words, regress_words
 from regft_core.training.logistic import Rows, folds_of
-from regft_core.training.stacked import answers, left_out, loss, of_words, plain, weights_of
+from regft_core.training.stacked import answers, left_out, loss, of_words, plain, probabilities, weights_of
 from tests.methods.harness import NO_STEPS, Bench, examples
 
 CLASSES, VALUES = find("classification"), find("regression")
@@ -99,9 +99,9 @@ def test_joined_features_are_one_model_of_parts_of_one_length(kind: str) -> None
     own = replace(rows, features=scaled)
     solution = (classify_words if of.has_labels else regress_words)(own)
     assert member.strength == solution.strength
-    np.testing.assert_allclose(answers(of, both, member), answers(of, scaled, solution), atol=1e-3)
+    np.testing.assert_allclose(answers(both, member), answers(scaled, solution), atol=1e-3)
     out = left_out(of, own, plain(of, solution.strength))
-    np.testing.assert_allclose(member.left_out, out, atol=2e-3)
+    np.testing.assert_allclose(probabilities(of, member.left_out), probabilities(of, out), atol=2e-3)
 
 
 # --------------------------------------------------------------------------------------------- answers to left-out rows
@@ -116,7 +116,8 @@ def test_answers_to_left_out_rows_are_those_of_scikit_learn() -> None:
         cv=folds_of(60, rows.targets.tolist(), None, 5, 5),
         method="predict_proba",
     )
-    np.testing.assert_allclose(left_out(CLASSES, rows, plain(CLASSES, 2.0)), theirs, atol=1e-3)
+    ours = probabilities(CLASSES, left_out(CLASSES, rows, plain(CLASSES, 2.0)))
+    np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
 
 def test_a_label_of_one_row_leaves_folds_of_groups() -> None:
@@ -146,7 +147,7 @@ def test_where_there_are_no_folds_members_count_alike() -> None:
 
 def test_weights_by_hand() -> None:
     targets = np.array([0, 1] * 25)
-    right, half = np.eye(2)[targets] * 0.8 + 0.1, np.full((50, 2), 0.5)
+    right, half = np.log(np.eye(2)[targets] * 0.8 + 0.1), np.zeros((50, 2))
     # The best weights are all of the first; 50 rows count as many as equal weights do.
     assert weights_of(CLASSES, [right, half], targets)[0] == pytest.approx([0.75, 0.25])
     assert weights_of(CLASSES, [right], targets)[0].tolist() == [1.0]
@@ -161,6 +162,7 @@ def test_weights_go_by_the_metric() -> None:
     # The first is surer and wrong in rows 0 to 4; the second hardly decides, and is always right.
     sure, unsure = np.eye(2)[targets] * 0.98 + 0.01, np.eye(2)[targets] * 0.02 + 0.49
     sure[:5] = sure[:5, ::-1] * 0.2 + 0.4
+    sure, unsure = np.log(sure), np.log(unsure)
     assert loss(CLASSES, sure, targets) < loss(CLASSES, unsure, targets)
     assert weights_of(CLASSES, [sure, unsure], targets, "accuracy")[0] == pytest.approx([0.25, 0.75])
     values = np.linspace(0, 1, 50)
@@ -171,13 +173,27 @@ def test_weights_go_by_the_metric() -> None:
     assert weights_of(VALUES, [straight[:, None], curved[:, None]], values, "mse")[0][0] > 0.6
 
 
+def test_prior_weights_and_rows_of_rare_classes_by_hand() -> None:
+    targets = np.array([0] * 45 + [1] * 5)
+    right, wrong = np.log(np.eye(2)[targets] * 0.8 + 0.1), np.log(np.eye(2)[1 - targets] * 0.8 + 0.1)
+    first, _ = weights_of(CLASSES, [right, wrong], targets, "accuracy", prior=[1, 3])[0]
+    assert first == pytest.approx((1 + 0.75) / 2 * 0.5 + 0.25 * 0.5)  # right with 1 and 0.75, and 50 rows are half
+    # All weights are as good: the mean of the prior one and of five quarters, 2.75 / 6.
+    alike, _ = weights_of(CLASSES, [right, right], targets, prior=[1, 3])
+    assert alike[0] == pytest.approx(0.5 * 2.75 / 6 + 0.5 * 0.25)
+    # Where classes count alike, two classes of the harmonic mean 9 count 18 rows.
+    alike, _ = weights_of(CLASSES, [right, right], targets, "f1_macro", prior=[1, 3])
+    assert alike[0] == pytest.approx(18 / 68 * 2.75 / 6 + 50 / 68 * 0.25)
+
+
 def test_losses_by_hand() -> None:
-    assert loss(CLASSES, np.array([[0.5, 0.5], [0.2, 0.8]]), np.array([0, 1])) == pytest.approx(
+    assert loss(CLASSES, np.log([[0.5, 0.5], [0.2, 0.8]]), np.array([0, 1])) == pytest.approx(
         -(np.log(0.5) + np.log(0.8)) / 2
     )
     several = find("multi_label")
     wanted = -(np.log(0.9) + np.log(1 - 0.2) + np.log(1 - 0.3) + np.log(0.6)) / 2
-    assert loss(several, np.array([[0.9, 0.2], [0.3, 0.6]]), np.array([1, 2], np.uint64)) == pytest.approx(wanted)
+    logits = np.log([[9, 1 / 4], [3 / 7, 3 / 2]])
+    assert loss(several, logits, np.array([1, 2], np.uint64)) == pytest.approx(wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------- the average
@@ -191,11 +207,10 @@ def test_the_average_is_that_of_its_members_alone(kind: str) -> None:
     assert set(weights) == set(members)
     assert sum(weights.values()) == pytest.approx(1)
     alone = [predicted(stacked(name, kind=kind), 12, kind=kind) for name in members]
-    if kind == "classification":
-        alone = [np.exp(found) for found in alone]
     expected = sum(weights[name] * found for name, found in zip(members, alone, strict=True))
-    found = predicted(run, 12, kind=kind)
-    np.testing.assert_allclose(np.exp(found) if kind == "classification" else found, expected, atol=1e-5)
+    if kind == "classification":
+        expected = log_softmax(expected, axis=1)
+    np.testing.assert_allclose(predicted(run, 12, kind=kind), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])

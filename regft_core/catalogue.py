@@ -71,11 +71,7 @@ class Catalogue:
         return tuple((path, state.st_mtime_ns, state.st_size) for path, state in others)
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, sorted; nothing is imported.
-
-        Raises:
-            ConfigError: two folders have a file of one name.
-        """
+        """Return all names, sorted; nothing is imported. Raises ConfigError: two folders have a file of one name."""
         return tuple(self._files())
 
     def path(self, name: str) -> Path:
@@ -112,7 +108,7 @@ class Catalogue:
             ConfigError: two folders have a file of one name, or it cannot be imported; with the line.
         """
         path = self.path(name)
-        with said_with_its_line(path):
+        try:
             if path.parent == self._shipped:
                 module = importlib.import_module(self.entry(name))
                 return module.SHIPPED[name] if path.stem == "__init__" else module
@@ -121,6 +117,15 @@ class Catalogue:
             if path not in self._loaded or self._loaded[path][0] != state:
                 self._loaded[path] = state, import_file(path, f"regft_extra_{self.what.replace(' ', '_')}_{name}")
                 LOADED[str(path.resolve())] = state
+        except Exception as error:
+            lines = [
+                frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+            ]
+            if isinstance(error, SyntaxError) and error.filename == str(path):
+                lines.append(error.lineno or 0)
+            message = f"cannot be imported: {type(error).__name__}: {getattr(error, 'msg', error)}"
+            hint = "repair the file, or move it out of the folder"
+            raise ConfigError([Problem("cannot-import", shown(path), (lines or [0])[-1], "", message, hint)]) from error
         return self._loaded[path][1]
 
     @contextmanager
@@ -177,20 +182,6 @@ def import_file(path: Path, name: str) -> ModuleType:
             sys.modules[name] = before
         raise
     return module
-
-
-@contextmanager
-def said_with_its_line(path: Path) -> Iterator[None]:
-    """Raises ConfigError with the line of a file at which importing it failed."""
-    try:
-        yield
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else (lines or [0])[-1]
-        said = error.msg if isinstance(error, SyntaxError) else error
-        message = f"cannot be imported: {type(error).__name__}: {said}"
-        hint = "repair the file, or move it out of the folder"
-        raise ConfigError([Problem("cannot-import", shown(path), line or 0, "", message, hint)]) from error
 
 
 def shown(file: Path | str | None) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from regft_core import progress
-from regft_core.progress import ProgressBoard, ProgressWriter
+from regft_core import output
+from regft_core.output import ProgressBoard, ProgressWriter
 
 RUNS = ["16 seed 0", "16 seed 1", "16 seed 2"]
 
@@ -38,7 +38,7 @@ def test_the_share_counts_what_is_computed_only(board: ProgressBoard) -> None:
 
 
 def test_the_time_left_follows_from_the_pace(board: ProgressBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(output.time, "monotonic", lambda: now)
     at = {RUNS[0]: {"phase": "finetune", "step": 0, "total": 100}}
     now = 1000.0
     assert board.summary({}) == "0 of 3 jobs"  # workers start
@@ -57,7 +57,7 @@ def test_a_later_phase_stands_after_the_earlier_ones() -> None:
 
 
 def test_a_log_gets_one_line_for_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
+    monkeypatch.setattr(output, "LOG_SECONDS", 0.01)
     printed = io.StringIO()  # not capsys, which loses what another thread writes while it is read
     monkeypatch.setattr(sys, "stderr", printed)
     with ProgressBoard("evaluate", {run: {"evaluate": 1.0} for run in RUNS}) as board:

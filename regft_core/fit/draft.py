@@ -49,7 +49,7 @@ from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.cost import PlanRow, run_cost
-from regft_core.settings.document import project_yaml
+from regft_core.settings.document import yaml_text
 from regft_core.settings.layers import nested
 from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
@@ -264,7 +264,7 @@ class Draft:
         task = rows.task(asked, asked.file.name, dev)
         if asked.unlabelled is not None:
             task["splits"]["unlabelled"] = asked.unlabelled.name
-        return head + project_yaml(override | task | ood)
+        return head + yaml_text(override | task | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
         """Return ``params.yaml``."""
@@ -280,28 +280,28 @@ class Draft:
         sections = [
             f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
-            project_yaml({"regft": __version__, "model": model}),
+            yaml_text({"regft": __version__, "model": model}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
             f"# The validation set of seed s is fold s % {setup.folds} of repeat s // {setup.folds}.\n",
-            project_yaml({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
-            project_yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
+            yaml_text({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
+            yaml_text({"methods": list(setup.methods), "subsample": {"stratified": False}}),
             "# Shared by every method; a method's YAML may override values.\n",
-            project_yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
+            yaml_text({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
         ]
         if any(tuned.values()):
             sections += [
                 "# Chosen by folds of each run's training rows; its validation fold is not read.\n",
-                project_yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
+                yaml_text({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
             ]
         execution = dict(self.execution)
         if setup.serial:
             execution.pop("workers", None)
             execution["executor"] = "serial"
         sections += [
-            project_yaml({"method_settings": fixed}) if fixed else "",
-            project_yaml({"execution": execution, "store": {"path": ".regft"}}),
+            yaml_text({"method_settings": fixed}) if fixed else "",
+            yaml_text({"execution": execution, "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
-            project_yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
+            yaml_text({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
         ]
         return "".join(sections)
 

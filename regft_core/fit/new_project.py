@@ -22,7 +22,7 @@ from regft_core.disk.files import TEMPORARY, explained, temporary_name, write_te
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.names import listing
-from regft_core.settings.document import project_yaml
+from regft_core.settings.document import yaml_text
 from regft_core.settings.yaml_paths import METHODS, TASKS, find, method_file, names, task_file
 
 EXAMPLE = "cue_sentence"
@@ -126,7 +126,7 @@ def declare(asked: Asked) -> tuple[str, list[Problem]]:
         "# `columns: {group: ...}` keeps rows of one author or product together.\n"
     )
     data = rows.task(asked, f"{task}/{asked.file.name}", {"folds": 5, "repeats": 2})
-    return head + project_yaml(data), problems
+    return head + yaml_text(data), problems
 
 
 YAML = """\

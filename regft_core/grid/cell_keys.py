@@ -34,10 +34,9 @@ from regft_core.runs.trials import choice_of, score_key, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import PlanRow, plan_rows
-from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import settings
 from regft_core.settings.project import Cell, Project, cells
-from regft_core.settings.published import read_published
+from regft_core.settings.published import read_contamination, read_published
 
 FOLDER = Path("work") / "plan"
 #: In the output of a stage: cell -> why it is not there.
@@ -153,7 +152,7 @@ def _tuned_search(context: Context) -> str:
     assert tuning is not None
     jobs = trials_that_choose(project, context.job)
     trials = [[job.values, score_key(Context(job, project=project))] for job in jobs]
-    rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
+    rule = [tuning.selection, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
 
 

@@ -22,7 +22,7 @@ from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
 from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of, run_on_executor
 from regft_core.names import plural
-from regft_core.progress import ProgressBoard
+from regft_core.output import ProgressBoard
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.opened_project import Job, named_cells, open_project
 from regft_core.runs.outputs import trains_encoder, write_cell

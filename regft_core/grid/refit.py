@@ -20,7 +20,7 @@ from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
 from regft_core.grid.jobs import PlannedJob, Planner, run_on_executor
-from regft_core.progress import ProgressBoard
+from regft_core.output import ProgressBoard
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.outputs import cell_of

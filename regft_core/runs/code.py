@@ -34,7 +34,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.names": "texts",
     "regft_core.catalogue": "finds files by their names; the file in use is an entry",
     "regft_core.disk": "writes files whole or not at all; what is read is hashed by content",
-    "regft_core.progress": "draws on the terminal",
+    "regft_core.output": "draws on the terminal",
     "regft_core.schema": "refuses configurations; what passes is in the key, resolved",
     "regft_core.settings": "refuses configurations; what passes is in the key, resolved",
     "regft_core.hooks.description": "documentation of methods",

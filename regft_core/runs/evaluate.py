@@ -8,7 +8,7 @@ from typing import Any
 from regft_core.data.examples import read_jsonl
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_json
-from regft_core.progress import ProgressWriter
+from regft_core.output import ProgressWriter
 from regft_core.runs.analyses import JudgedRun, from_npy, to_npy
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context

@@ -10,34 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regft_core import __version__
-from regft_core.catalogue import use_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.runs.code import version
-from regft_core.settings.document import Document
 from regft_core.settings.layers import all_sizes, sizes_of
 from regft_core.settings.project import Cell, Project, cells
-from regft_core.settings.read_project import load_project
+from regft_core.settings.read_project import open_project as open_project
 
 REPORTED_PACKAGES = (
     *("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy"),
     *("datasets", "dvc", "mlflow", "pydantic"),
 )
-
-
-def open_project(
-    root: Path,
-    params_file: str = "params.yaml",
-    params_text: str | Document | None = None,
-    *,
-    check_composition: bool = True,
-) -> Project:
-    """Load and validate the whole project, with what its own folders define; see ``load_project``.
-
-    Raises ConfigError with all problems of all files.
-    """
-    use_project(root)
-    return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
 
 
 @cache

@@ -15,7 +15,7 @@ from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
 from regft_core.models.architectures import without_dropout
 from regft_core.models.devices import free_memory
-from regft_core.progress import ProgressWriter
+from regft_core.output import ProgressWriter
 from regft_core.runs.encoder_tensors import earlier_answers, load_whole, without_encoder
 from regft_core.runs.environment import other_environments
 from regft_core.runs.epoch_scores import epoch_scores, judge, merged_epoch_scores, validation_score

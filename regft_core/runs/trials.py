@@ -76,7 +76,7 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
     """
     tuning = project.params.tuning
     folds = [None] if tuning is None or tuning.folds is None else range(tuning.folds)
-    together = tuning is not None and not tuning.judged_by_seed
+    together = tuning is not None and tuning.selection != "split"
     return [
         replace(job, seed=seed, values=values, trial=number, fold=fold)
         for seed in (project.params.grid.seeds if together else [job.seed])

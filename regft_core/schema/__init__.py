@@ -7,9 +7,19 @@ second, before any stage runs. This file has what the others are made of: strict
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from regft_core.catalogue import Catalogue
 
@@ -19,8 +29,11 @@ NAME_PATTERN = rf"^[a-z0-9][a-z0-9_-]{{0,{NAME_LENGTH - 1}}}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Size = Annotated[int, Field(ge=2, le=1_000_000_000)] | Literal["full"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Item = TypeVar("Item")
 #: YAML has lists only; strict pydantic would refuse them for a tuple.
-NameList = Annotated[tuple[Name, ...], Field(strict=False)]
+Items = Annotated[tuple[Item, ...], Field(strict=False)]
+SomeItems = Annotated[tuple[Item, ...], Field(strict=False, min_length=1)]
+NameList = Items[Name]
 #: One name may stand without its brackets.
 ONE_OR_MORE = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
 OneOrMoreNames = Annotated[NameList, ONE_OR_MORE]
@@ -28,15 +41,8 @@ OneOrMoreNames = Annotated[NameList, ONE_OR_MORE]
 Layer = dict[str, Any]
 
 
+#: Keys that lead to a place, and a sentence on what is wrong there.
 Inconsistency = tuple[tuple[str | int, ...], str]
-
-
-class Inconsistent(ValueError):
-    """Fields of a model that are right one by one and disagree."""
-
-    def __init__(self, found: list[Inconsistency]) -> None:
-        super().__init__("; ".join(message for _, message in found))
-        self.found = found
 
 
 class StrictModel(BaseModel):
@@ -45,14 +51,28 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield what is wrong between fields: keys that lead to the place, and a sentence."""
+        """Yield what is wrong between fields that are right one by one."""
         yield from ()
 
-    @model_validator(mode="after")
-    def _consistent(self) -> StrictModel:
-        if found := list(self.inconsistencies()):
-            raise Inconsistent(found)
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _told(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Raise what is inconsistent, or errors of fields; those of an unknown or missing key hold the fields."""
+        details: list[InitErrorDetails] = []
+        try:
+            valid = validate(data)
+            for keys, message in valid.inconsistencies():
+                told = PydanticCustomError("inconsistent", "{message}", {"message": message, "keys": keys})
+                details.append({"type": told, "loc": (), "input": data})
+        except ValidationError as error:
+            for item in error.errors(include_url=False):
+                here = item["type"] in ("extra_forbidden", "missing") and len(item["loc"]) == 1
+                context = {"fields": cls.model_fields} if here else item.get("ctx", {})
+                told = PydanticCustomError(item["type"], item["msg"], context)
+                details.append({"type": told, "loc": item["loc"], "input": item["input"]})
+        if details:
+            raise ValidationError.from_exception_data(cls.__name__, details)
+        return valid
 
 
 def named_in(catalogue: Catalogue, *beside: str) -> AfterValidator:

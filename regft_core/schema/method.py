@@ -27,9 +27,7 @@ FINETUNE = "finetune"
 class Cost:
     """Passes over the encoder as declared by a regulariser: per optimiser step and batch, or per row of a fit.
 
-    Passes that run as one larger batch count one by one (three views in one forward are
-    ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning (of a fit: to
-    one epoch of it over the same rows), with a forward counted 1 and a backward 2.
+    Passes that run as one larger batch count one by one: three views in one forward are ``forward=3``.
     """
 
     forward: float = 1.0
@@ -37,7 +35,7 @@ class Cost:
 
     @property
     def ratio(self) -> float:
-        """Passes in multiples of a plain step: a backward pass costs two forward ones."""
+        """In plain steps, or of a fit in epochs of them over its rows: a backward pass costs two forward ones."""
         return (self.forward + 2 * self.backward) / 3
 
 
@@ -84,7 +82,6 @@ class Phase:
 
     Attributes:
         name: key of the phase; also names its random streams.
-        data: what it trains on.
         start: ``checkpoint`` or the name of the earlier phase whose weights it starts from.
         repeat: how often it runs and how the members are merged; None: once.
         seed: the one seed of a phase that is trained once for all; None: the run's own.
@@ -147,7 +144,6 @@ class Method:
 
     Attributes:
         name: its file's name without ``.yaml``.
-        config: its YAML.
         phases: in the order in which they run; the last one is ``finetune``.
         of: the method whose declared control this is; None for a method with a file or a base.
         flipped: settings, or beginnings of settings, that are not tuned with those of that arm.
@@ -258,10 +254,7 @@ def phase_cost(
 
 
 def method_factor(method: Method, training: TrainingConfig, registry: Registry) -> float:
-    """Return the compute of ``method`` in units of plain fine-tuning under the shared protocol ``training``.
-
-    The two must be comparable (:func:`comparable`).
-    """
+    """Return the compute of ``method`` in units of plain fine-tuning under ``training``; both must be comparable."""
     total, plain = 0.0, (optimiser_steps(training, MANY) or 0) * training.accumulation
     for phase in method.phases:
         teachers = [1.0] * len(phase.teachers(registry))

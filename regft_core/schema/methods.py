@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from regft_core.catalogue import MERGES
-from regft_core.schema import Inconsistency, Layer, Name, OneOrMoreNames, Seed, Size, StrictModel, named_in
+from regft_core.schema import Inconsistency, Items, Layer, Name, OneOrMoreNames, Seed, Size, StrictModel, named_in
 from regft_core.schema.training import MethodModel, PhaseModel
 
 #: The parts of a method's file that hold settings.
@@ -40,11 +40,7 @@ class RepeatConfig(StrictModel):
 
     times: int = Field(ge=1, le=100)
     merge: Annotated[str, named_in(MERGES)] = Field("mean", description="one of regft_core/training/merges")
-    vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
-        "split",
-        "order",
-        "noise",
-    )
+    vary: Items[Literal["split", "order", "noise", "head"]] = ("split", "order", "noise")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         if self.scores and "split" in self.vary:
@@ -112,8 +108,8 @@ class MethodConfig(StrictModel):
     paper: str = ""
     control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
     controlled_by: OneOrMoreNames = Field((), description="methods with files of their own that control for it")
-    differs_in: tuple[SettingPath, ...] = Field(
-        (), strict=False, description="the settings in which a control written by hand differs from its methods"
+    differs_in: Items[SettingPath] = Field(
+        (), description="the settings in which a control written by hand differs from its methods"
     )
     controls: dict[Name, ControlConfig] = Field({}, description="controls of this method: what each changes in it")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")

@@ -11,12 +11,14 @@ from regft_core.catalogue import EXECUTORS, TRACKERS
 from regft_core.schema import (
     ONE_OR_MORE,
     Inconsistency,
+    Items,
     Layer,
     Name,
     NameList,
     OneOrMoreNames,
     Seed,
     Size,
+    SomeItems,
     StrictModel,
     named_in,
 )
@@ -29,9 +31,9 @@ PATTERN = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$"
 class GridConfig(StrictModel):
     """The cells: every method on every task at every training size, with these seeds."""
 
-    tasks: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
-    sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)]
-    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
+    tasks: SomeItems[Name]
+    sizes: SomeItems[Size]
+    seeds: SomeItems[Seed]
 
 
 class SubsampleConfig(StrictModel):
@@ -46,7 +48,7 @@ class SmallScale(StrictModel):
     preset: Name
     rows: int = Field(ge=2, description="of each set that is read, at most")
     depth: float = Field(gt=0, description="layers of the encoder over those of the preset's")
-    changes: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="what differs from the preset")
+    changes: Items[str] = Field(description="what differs from the preset")
     cut: bool = Field(False, description="whether the files of methods and tasks are in small already")
 
     @property
@@ -86,9 +88,7 @@ class TaskSettings(StrictModel):
     training: Layer = Field({})
     model: Layer = Field({})
     primary: str | None = Field(None, description="metric of the task that ranks methods and chooses trials and epochs")
-    sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)] | None = Field(
-        None, description="training sizes of this task in place of grid.sizes"
-    )
+    sizes: SomeItems[Size] | None = Field(None, description="training sizes of this task in place of grid.sizes")
     methods: dict[Name, Layer] = Field({})
 
 
@@ -115,11 +115,6 @@ class TuningConfig(StrictModel):
     methods: dict[Name, Grid | list[dict[str, Any]]] = Field(
         {}, description="an arm's own: a grid crossed with values, a list of trials in its place, or {} for none"
     )
-
-    @property
-    def judged_by_seed(self) -> bool:
-        """Whether each seed chooses its own trial; the dev set chooses once for all seeds, as papers do."""
-        return self.selection == "split"
 
     @property
     def share(self) -> float:
@@ -172,7 +167,7 @@ class SlurmConfig(StrictModel):
     at_once: int = Field(64, ge=1, description="jobs of one array that may run at the same time")
     requeues: int = Field(10, ge=0, description="times that a job is queued again after a time-out or a preemption")
     signal: str = Field("USR2", pattern=r"^[A-Z0-9]+$", description="what the cluster sends before it preempts a job")
-    setup: tuple[str, ...] = Field((), strict=False, description="shell lines of the job script before Python starts")
+    setup: Items[str] = Field((), description="shell lines of the job script before Python starts")
 
 
 class ExecutionConfig(StrictModel):
@@ -226,7 +221,7 @@ class StoreConfig(StrictModel):
 
 #: ``task`` (its dev set) or ``task/set``.
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
-PartNames = Annotated[tuple[PartName, ...], Field(strict=False), ONE_OR_MORE]
+PartNames = Annotated[Items[PartName], ONE_OR_MORE]
 #: A part of an average: a set, or several whose mean counts as one.
 Part = PartName | Annotated[list[PartName], Field(min_length=1)]
 
@@ -268,9 +263,7 @@ class ReportConfig(StrictModel):
     decide_by: OneOrMoreNames = Field(
         (), description="sets whose mean score decides which method to take; the development set (dev) when absent"
     )
-    not_run: tuple[str, ...] = Field(
-        (), strict=False, description="what `regft fit` had no time for, methods by name; the report says so"
-    )
+    not_run: Items[str] = Field((), description="what `regft fit` had no time for, methods by name; the report says so")
     published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
     averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
         {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"
@@ -288,7 +281,7 @@ class Params(StrictModel):
     )
     model: EncoderConfig
     grid: GridConfig
-    methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    methods: SomeItems[Name]
     subsample: SubsampleConfig
     training: TrainingConfig
     ood: OodChoice = Field("all", description="declared OOD sets that judge the tasks: all, none, or a list of names")
@@ -297,7 +290,7 @@ class Params(StrictModel):
     method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
     tuning: TuningConfig | None = Field(None, description="values to try, and what chooses among them")
     evaluations: Evaluations = Field({}, description="files of regft_core/evaluate/analyses, with their options")
-    trackers: Annotated[tuple[Annotated[str, named_in(TRACKERS)], ...], Field(strict=False)] = Field(
+    trackers: Items[Annotated[str, named_in(TRACKERS)]] = Field(
         ("mlflow",), description="files of regft_core/tracking/trackers that finished runs are logged to"
     )
     execution: ExecutionConfig = ExecutionConfig()

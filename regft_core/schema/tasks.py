@@ -11,7 +11,7 @@ from pydantic import Field
 from regft_core.catalogue import KINDS
 from regft_core.kinds import find
 from regft_core.names import listing, suggestion
-from regft_core.schema import Inconsistency, Layer, Name, StrictModel, named_in
+from regft_core.schema import Inconsistency, Items, Layer, Name, SomeItems, StrictModel, named_in
 from regft_core.schema.sources import Source
 
 #: Names that mean something else where sets are named: in files of results and in MLflow.
@@ -33,7 +33,7 @@ class ColumnsConfig(StrictModel):
     text: str
     text_pair: str | None = None
     label: str = "label"
-    labels: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = Field(
+    labels: SomeItems[str] | None = Field(
         None, description="multi_label: columns of 0 and 1, one for each of the task's labels, in their order"
     )
     label_delimiter: str | None = Field(
@@ -102,9 +102,9 @@ class OodConfig(StrictModel):
     if_present: bool = Field(False, exclude=True, description="left out, with a warning, while its file is not there")
     source: Source | None = None
     columns: ColumnsConfig | None = None
-    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    labels: Items[str] | None = None
     label_values: dict[str, str] | None = None
-    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    drop_labels: Items[str] = ()
     drop_empty: bool = False
 
 
@@ -159,18 +159,18 @@ class TaskConfig(StrictModel):
     source: Source
     splits: SplitsConfig
     columns: ColumnsConfig
-    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+    labels: Items[str] | None = Field(
         None, description="names in the order of the model's outputs; integer values in the source index this list"
     )
     label_values: dict[str, str] | None = Field(None, description="value in the source (as text) -> label name")
-    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+    drop_labels: Items[str] = Field(
         (), description="values in the source (as text) that mean unlabelled; their rows are dropped and counted"
     )
     drop_empty: bool = Field(False, description="drop and count rows without text instead of refusing the set")
     range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
         None, description="smallest and largest value of a regression target"
     )
-    metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    metrics: SomeItems[str]
     primary: str = Field(description="the metric that ranks methods, one of ``metrics``")
     positive_label: str | None = Field(None, description="the class that F1 counts; F1 needs it")
     keyword_segment: Literal["text", "text_pair"] | None = Field(

@@ -151,19 +151,18 @@ class MatchConfig(StrictModel):
     match: Name
 
 
-class StepsFactor(StrictModel):
-    """``steps_factor`` of a phase's ``training``: what multiplies the protocol's length once the rest is laid over."""
+class PhaseTraining(TrainingConfig):
+    """The protocol with what a phase lays over it, before its length is multiplied."""
 
     steps_factor: Annotated[float, Field(gt=0, le=1000)] | MatchConfig = Field(
-        description="multiplies the number of epochs; {match: method} gives the compute of that method"
+        1.0, description="multiplies the number of epochs; {match: method} gives the compute of that method"
     )
 
 
 def scaled(training: TrainingConfig, factor: float) -> TrainingConfig:
-    """Return ``training`` with ``factor`` times its epochs, and ``max_steps`` where it counts steps.
+    """Return the protocol with ``factor`` times its epochs, and ``max_steps`` where it counts steps.
 
-    Raises:
-        ValueError: the result is too short or too long.
+    Raises ValueError: the result is too short or too long.
     """
     name = "epochs" if training.max_steps is None else "max_steps"
     base, most = getattr(training, name), MAX_EPOCHS if name == "epochs" else MAX_STEPS
@@ -172,4 +171,5 @@ def scaled(training: TrainingConfig, factor: float) -> TrainingConfig:
         raise ValueError(f"steps_factor {factor:g} of {name} {base} makes {name} {length}; allowed: 1 to {most}")
     # With max_steps the epochs count for nothing, so they alone may be cut to what is allowed; no epochs stay none.
     epochs = min(max(min(1, training.epochs), round(training.epochs * factor)), MAX_EPOCHS)
-    return training.model_copy(update={"epochs": epochs} | ({name: length} if name == "max_steps" else {}))
+    values = {field: getattr(training, field) for field in TrainingConfig.model_fields} | {"epochs": epochs}
+    return TrainingConfig.model_construct(**values | ({name: length} if name == "max_steps" else {}))

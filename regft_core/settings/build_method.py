@@ -19,7 +19,7 @@ from regft_core.schema import DropoutConfig
 from regft_core.schema.method import Lent, Method, Phase, Registry, comparable, is_name, method_factor
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
-from regft_core.schema.training import MatchConfig, StepsFactor, TrainingConfig, scaled
+from regft_core.schema.training import MatchConfig, PhaseTraining, TrainingConfig, scaled
 from regft_core.settings.derived import Change, changes_of, flipped, settings_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import lay, paths
@@ -119,7 +119,11 @@ class MethodBuilder:
         file = self.source(base, task)
         if file is None:
             return None
-        document = _without_family(file, base) if base != name else file
+        document = file
+        if base != name:  # an arm is a variant of its base, whose words on itself and its relatives are not true of it
+            data = {key: value for key, value in file.data.items() if key not in _OF_THE_FILE}
+            own = {"description": f"{base} with settings of its own", **data, "variant_of": [base]}
+            document = replace(file, data=own)
         document = lay(document, self.params, ("method_settings", name), skip=("base",))
         if task is not None:
             document = lay(document, self.params, ("task_settings", task, "methods", name))
@@ -143,8 +147,7 @@ class MethodBuilder:
             trail: methods whose compute is being matched, outermost first.
             tuned: values of the shared protocol that are tuned, whatever task a phase has its rows of.
 
-        Raises:
-            ConfigError: everything that is wrong with it.
+        Raises ConfigError with everything that is wrong with it.
         """
         document = document or self.document(name, task)
         if document is None:
@@ -182,10 +185,7 @@ class MethodBuilder:
 
 @dataclass(frozen=True)
 class _PhaseBuilder:
-    """The phases of one method; its fields are what :meth:`MethodBuilder.build` is given.
-
-    ``problems`` grows by what is wrong with them.
-    """
+    """The phases of one method, of what :meth:`MethodBuilder.build` is given; ``problems`` grows by their mistakes."""
 
     builder: MethodBuilder
     name: str
@@ -221,26 +221,17 @@ class _PhaseBuilder:
         return tuple(phases)
 
     def _protocol(self, path: KeyPath, rows: str | None) -> TrainingConfig | None:
-        """Return the shared protocol with the values that stand below ``path``; None where one is wrong.
-
-        ``rows``: the task whose rows the phase trains on where that is another one.
-        """
+        """Return the protocol of the task whose ``rows`` a phase trains on, with its own values; None: one is wrong."""
         shared = self.builder.shared(rows or self.task)
         shared = shared if self.tuned is None else lay(shared, self.tuned)
         laid = lay(shared, self.document, (*path, "training"), "training")
-        values = dict(laid.data["training"])
-        factor = {"steps_factor": values.pop("steps_factor")} if "steps_factor" in values else None
-        training, wrong = validate(TrainingConfig, replace(laid, data={"training": values}), ("training",))
+        training, wrong = validate(PhaseTraining, laid, ("training",))
         self.problems.extend(wrong)
-        if factor is None:
-            return training
-        steps, wrong = validate(StepsFactor, replace(laid, data={"training": factor}), ("training",))
-        self.problems.extend(wrong)
-        if steps is None or training is None:
+        if training is None:
             return None
         try:
-            number = steps.steps_factor
-            return scaled(training, self._factor(number.match, training) if isinstance(number, MatchConfig) else number)
+            factor = training.steps_factor
+            return scaled(training, self._factor(factor.match, training) if isinstance(factor, MatchConfig) else factor)
         except ConfigError as error:
             self.problems.extend(error.problems)
         except ValueError as error:
@@ -323,16 +314,6 @@ def names_of(document: Document | None, key: str) -> list[str]:
     value = document.data.get(key) if document is not None else None
     items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [item for item in items if isinstance(item, str) and is_name(item)]
-
-
-def _without_family(file: Document, base: str) -> Document:
-    """Return the settings of an arm's ``base``: what that file says of itself and its relatives is not true of its arm.
-
-    So a control's arm is no control until it says so; it is a variant of its base, whose controls it shares.
-    """
-    data = {key: value for key, value in file.data.items() if key not in _OF_THE_FILE}
-    own = {"description": f"{base} with settings of its own", **data, "variant_of": [base]}
-    return Document(own, file.places, file.file)
 
 
 def _with_own_sources(document: Document, file: Document) -> Document:

@@ -5,9 +5,7 @@ regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inheri
 settings of ``params.yaml`` and of a task, and tuned values.
 
 An arm that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings, without all
-that its method's file says.
-
-In what two arms differ, option by option, and the sentence that says it, is worked out here, too.
+that its method's file says. In what two arms differ, option by option, is worked out here, too.
 """
 
 from __future__ import annotations
@@ -59,11 +57,9 @@ class Change:
 
 
 def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], registry: Registry) -> dict[str, Change]:
-    """The controls of an arm by the end of their name.
+    """The controls of an arm with the values ``data``, by the end of their name.
 
-    Args:
-        data: the arm's values, with all layers.
-        families: the values of the methods that it is a variant of: it has their ``controls``, too.
+    It also has the ``controls`` of its ``families``, the values of the methods that it is a variant of.
     """
     changes: dict[str, Change] = {}
     for member in (data, *families):
@@ -202,12 +198,8 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
-    A phase before the last one, and a regulariser, has a setting of its own, which is True.
-
-    Args:
-        registry: the regularisers' classes, which are asked for the protocol that a phase runs under.
-        shared: the protocol that all methods share.
-        acting: whether regularisers of strength 0 are left out: arms that are equal then train the same bits.
+    A phase before the last one, and a regulariser, has a setting of its own, which is True. Without regularisers of
+    strength 0 (``acting``), arms that are equal train the same bits.
     """
     settings: dict[str, Any] = {f"model.{key}": value for key, value in method.config.model.items()}
     for phase in method.phases:
@@ -236,11 +228,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return path -> its two values where two arms differ, in the order of the first; ``MISSING`` where one has none.
-
-    Args:
-        one, other: see :func:`settings_of`.
-    """
+    """Return path -> its two values where arms differ, in the order of the first; ``MISSING`` where one has none."""
     every = {path: (one.get(path, MISSING), other.get(path, MISSING)) for path in {**one, **other}}
     return {path: values for path, values in every.items() if values[0] != values[1]}
 
@@ -257,10 +245,7 @@ def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
 
 
 def undeclared(paths: Iterable[str], declared: Sequence[str]) -> list[str]:
-    """Return the paths of differences that are neither ``declared`` nor below a declared path.
-
-    ``phases.finetune.`` may stand before a declared path.
-    """
+    """Return the paths of differences that are neither ``declared``, with or without their phase, nor below one."""
     above = [path.removeprefix(f"phases.{FINETUNE}.") for path in declared]
     return [path for path in paths if not any(f"{path}.".startswith(f"{one}.") for one in above)]
 

@@ -183,13 +183,9 @@ def _plain(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """One value of a method.
+    """One value of a method: its dotted path in the file and where it is from, if anything says so.
 
-    Attributes:
-        path: its place in the method's file, dotted.
-        value: as in the file; of an option that the file leaves out, its default.
-        source: where the value is from; empty where nothing says so.
-        given: whether the file says the value.
+    An option that the file leaves out has its default, and is not ``given``.
     """
 
     path: str

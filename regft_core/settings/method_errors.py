@@ -106,14 +106,11 @@ def check_compositions(
     sections: Mapping[str, Sections],
     document: Document,
 ) -> Iterator[Problem]:
-    """Yield the errors of a method on the tasks of the grid, each once with the tasks that have it.
+    """Yield the errors of a method on the tasks of the ``grid``, each once with the tasks that have it.
 
     Args:
         methods: task -> the method as it runs there, under every trial.
-        grid: the tasks of the grid that are right.
         tasks: all tasks that are right, also those that only phases train on.
-        sections: task -> shared protocol and encoder on it.
-        document: the method's file.
     """
     found: dict[str, list[str]] = {}
     for name, task in grid.items():

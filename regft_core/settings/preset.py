@@ -28,7 +28,7 @@ from regft_core.models.source import layers_of
 from regft_core.names import plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.training import EncoderConfig
-from regft_core.settings.document import Document, Place, load_yaml, project_yaml, relative_name
+from regft_core.settings.document import Document, Place, load_yaml, relative_name, yaml_text
 from regft_core.settings.yaml_paths import CONTAMINATION, FOLDERS, PRESETS, find, names, read
 
 #: Where presets run; git and the project's own DVC ignore it.
@@ -138,7 +138,7 @@ def folder_text(root: Path, data: dict[str, Any]) -> str:
     data = data | {name: value for name, value in of_the_machine(root).items() if name not in data}
     store = data.get("store") or {}
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
-    return project_yaml(with_moved_encoders(root, data))
+    return yaml_text(with_moved_encoders(root, data))
 
 
 def with_moved_encoders(root: Path, data: Any) -> Any:
@@ -246,8 +246,7 @@ def shrunk(data: Mapping[str, Any], scale: float, encoder: str) -> dict[str, Any
     if tuning := small.get("tuning"):
         tuning["methods"] = {name: _two_trials(trials) for name, trials in (tuning.get("methods") or {}).items()}
         tuning["values"] = _two_trials(tuning.get("values") or {})
-    small = without_encoder(small)
-    return {**small, "model": {**small["model"], "name": encoder}}
+    return small
 
 
 def _two_trials(grid: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from regft_core.errors import ConfigError
 from regft_core.models.source import encoder_weights
 from regft_core.schema import Size
-from regft_core.schema.method import Method, Phase, is_name
+from regft_core.schema.method import Method, Phase
 from regft_core.schema.params import Params, TuningConfig
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
@@ -40,19 +40,11 @@ class Cell:
     """One method on one task at one training size; all seeds belong to it.
 
     A stage writes a folder for each cell; results are compared cell by cell.
-
-    Raises ValueError for names outside ``[a-z0-9_-]``: they become paths and shell words.
     """
 
     method: str
     task: str
     size: Size
-
-    def __post_init__(self) -> None:
-        for name in (self.method, self.task):
-            if not is_name(name):
-                raise ValueError(f"'{name}' is not a name of a method or task: use a-z, 0-9, _ and -")
-        parse_size(self.size)
 
     @property
     def directory(self) -> str:
@@ -60,14 +52,9 @@ class Cell:
         return f"{self.method}/{self.task}/{self.size}"
 
 
-def parse_size(text: str | int) -> Size:
-    """Read a training size from a command line (``"300"``, ``"full"``); raises ValueError."""
-    if text == "full":
-        return "full"
-    plain = str(text)
-    if isinstance(text, bool) or not (plain.isascii() and plain.isdigit()) or int(plain) < 2 or plain[0] == "0":
-        raise ValueError(f"size '{text}' is neither 'full' nor a whole number of at least 2")
-    return int(plain)
+def parse_size(text: str) -> Size:
+    """Read a training size as it stands in names (``"300"``, ``"full"``)."""
+    return "full" if text == "full" else int(text)
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,23 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from regft_core.catalogue import use_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks.registry import discover
 from regft_core.names import suggestion
-from regft_core.schema.method import Method, Registry, is_name
+from regft_core.schema.method import Method, is_name
 from regft_core.schema.params import OodChoice, Params, TaskSettings
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import OodConfig, TaskConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
-from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import lay, on_task, shared_sections
 from regft_core.settings.method_errors import check_compositions, check_encoders, check_layers, check_lent, check_tuning
 from regft_core.settings.params_errors import check_evaluations, check_model, check_params, check_report, check_version
 from regft_core.settings.preset import in_small
 from regft_core.settings.project import LeftOut, Project
+from regft_core.settings.published import read_contamination
 from regft_core.settings.task_errors import check_folds, check_task, file_name, is_there, referenced_tasks
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import (
@@ -157,28 +158,23 @@ class Reader:
         return LeftOut(f"there is no file {file_name(split)}", file_name(split))
 
 
-def load_project(
+def open_project(
     root: Path,
-    registry: Registry | None = None,
-    *,
     params_file: str = "params.yaml",
     params_text: str | Document | None = None,
+    *,
     check_composition: bool = True,
 ) -> Project:
-    """Read and validate the project at ``root``.
+    """Read and validate the project at ``root``, with what its own folders define.
 
     Args:
-        root: project root.
-        registry: regulariser name -> its class in the place of those that there are; these are not composed.
         params_file: another file instead of ``params.yaml``, for instance a preset.
         params_text: content in place of that file's, or what was read of it.
         check_composition: whether every method must be able to act on every task of the grid.
 
-    Raises:
-        ConfigError: all problems of all files.
+    Raises ConfigError with all problems of all files.
     """
-    root, check_composition = Path(root), check_composition and registry is None
-    registry = discover() if registry is None else registry
+    use_project(root)
     if params_text is None and params_file == "params.yaml" and not (root / params_file).exists():
         raise ConfigError([no_project(root)])
     document = params_text if isinstance(params_text, Document) else load_yaml(root / params_file, root, params_text)
@@ -201,7 +197,7 @@ def load_project(
         file = reader.document(task)
         return on_task(document, task, file and in_small(file, params))
 
-    builder = MethodBuilder(root, registry, document, params, shared_on)
+    builder = MethodBuilder(root, discover(), document, params, shared_on)
     methods = _read_methods(reader, builder)
     reader.note(check_params(root, params, document))
     reader.note(check_folds(params, document, grid))

@@ -17,7 +17,7 @@ from regft_core.disk.files import remove
 from regft_core.schema import Name, StrictModel
 from regft_core.schema.methods import SECTIONS
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.document import Document, leaves, load_yaml
+from regft_core.settings.document import Document, leaves, load_yaml, yaml_text
 from regft_core.settings.layers import lay
 from regft_core.settings.preset import (
     FOLDER,
@@ -99,13 +99,6 @@ def of_seed(config: str, seed: int) -> str:
     data = yaml.load(config, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     data["params"]["grid"]["seeds"] = [seed]
     return yaml_text(data)
-
-
-def yaml_text(value: Any) -> str:
-    """Return values as YAML, in their order."""
-    # The writer in C where there is one: MLflow's files are most of the time that a sync takes.
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True))
 
 
 def lay_out_config(root: Path, file: Path) -> Path:

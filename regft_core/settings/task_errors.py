@@ -10,7 +10,7 @@ from typing import NamedTuple
 from regft_core import metrics
 from regft_core.catalogue import KINDS
 from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.file_format import NAMED, WrongFile, below_data, is_known
+from regft_core.data.file_format import WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet, own_sets, resolve_ood
 from regft_core.data.read_split import Declaration, missing_columns
 from regft_core.data.table import opened
@@ -20,7 +20,7 @@ from regft_core.kinds import Declared, find
 from regft_core.kinds._possible import impossible
 from regft_core.names import listing, nearest, plural, suggestion
 from regft_core.schema.params import Params
-from regft_core.schema.sources import GENERATED, BuiltinSource, FilesSource, HubSource, PackageSource, Source
+from regft_core.schema.sources import GENERATED, BuiltinSource, FilesSource, HubSource, Source
 from regft_core.schema.tasks import RESERVED_SETS, FoldsConfig, OodConfig, TaskConfig
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.params_errors import check_revision, duplicates
@@ -74,8 +74,12 @@ def check_task(
         yield from check_source(root, judged, where, (*start, "source"), columns, use)
         if where is document:
             yield from _check_generated(start, judged.source, declared.kind, declared.labels, document)
-        if key not in ("train", "unlabelled"):
-            yield from _check_unseen(root, task, judged.source, use, document, at)
+        trained = task.splits.train if key not in ("train", "unlabelled") else None
+        if trained is not None and same_rows(root, task.source, trained, judged.source, judged.split):
+            what = "the development set" if config is None else "this set"
+            message = f"{what} ('{judged.split}') is the training split, so it would only measure what was memorised"
+            place, hint = use.path if use.document is document else at, "name a split or file that is not trained on"
+            yield document.problem("judged-on-training-rows", place, message, hint)
         if config is not None:
             yield from _check_labels(task, config, declared.kind, declared.labels or (), at, document)
 
@@ -148,17 +152,6 @@ def _check_metrics(task: TaskConfig, document: Document) -> Iterator[Problem]:
                 yield document.problem("positive-label-missing", path, message, hint)
 
 
-def _check_unseen(
-    root: Path, task: TaskConfig, source: Source, use: Use, document: Document, path: KeyPath
-) -> Iterator[Problem]:
-    """Yield the problem of a set that judges runs and is the one that they train on."""
-    if task.splits.train is not None and same_rows(root, task.source, task.splits.train, source, use.split):
-        what = "the development set" if path[0] == "splits" else "this set"
-        message = f"{what} ('{use.split}') is the training split, so it would only measure what was memorised"
-        at = use.path if use.document is document else path
-        yield document.problem("judged-on-training-rows", at, message, "name a split or file that is not trained on")
-
-
 def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> Iterator[Found]:
     """Yield problems and warnings of the ``tasks`` of the grid that have folds.
 
@@ -214,26 +207,32 @@ def check_source(
 def _check_file(
     root: Path, source: FilesSource, declared: Declaration, document: Document, columns: KeyPath, use: Use
 ) -> Iterator[Problem]:
-    try:
-        file = locate(root, source, use.split)
-    except WrongFile as error:
-        yield use.document.problem(error.code, use.path, str(error), error.hint)
+    if not _is_below_data(root, use.split):
+        message, hint = f"'{use.split}' is not below data/", "copy the file below data/ and give its path from there"
+        yield use.document.problem("outside-data", use.path, message, hint)
         return
     try:
-        with opened(file, source) as table:
+        with opened(root / "data" / below_data(use.split), source) as table:
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
-            sparse = declared.drop_empty and ".jsonl" in file.name.lower()
+            sparse = declared.drop_empty and ".jsonl" in use.split.lower()
             for key, message, hint in [] if sparse else missing_columns(table, declared):
                 text = f"{message} in {file_name(use.split)}"
                 yield document.problem("column-missing", (*columns, key), text, hint)
     except WrongFile as error:
-        yield use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)
+        message, hint = f"{file_name(use.split)} {error}", error.hint
+        if error.code == "file-missing":
+            message, hint = f"there is no file {file_name(use.split)}", f"put it at {file_name(use.split)}"
+            files = [path.relative_to(root / "data").as_posix() for path in (root / "data").rglob("*")]
+            near = nearest(below_data(use.split).as_posix(), filter(lambda name: is_known(Path(name)), files))
+            hint = f"did you mean '{near}'?" if near and source.get is None else hint
+            hint += f": {source.get}" if source.get else ""
+        yield use.document.problem(error.code, use.path, message, hint)
 
 
 def same_rows(root: Path, one: Source, split: str, other: Source, other_split: str) -> bool:
     """Whether two splits hold the same rows: one file under two names, or one split of one set.
 
-    Revisions and generator options do not count: they vary a set, and its training rows stay its own.
+    Revisions, options and case do not count: they vary a set, and its training rows stay its own.
     """
     if isinstance(one, FilesSource) and isinstance(other, FilesSource):
         first, second = root / "data" / below_data(split), root / "data" / below_data(other_split)
@@ -241,37 +240,18 @@ def same_rows(root: Path, one: Source, split: str, other: Source, other_split: s
             return first == second or first.samefile(second)
         except (OSError, ValueError):
             return False
-    if split.strip() != other_split.strip():
-        return False
-    if isinstance(one, HubSource) and isinstance(other, HubSource):
-        return (one.id.lower(), one.config) == (other.id.lower(), other.config)
-    if isinstance(one, PackageSource) and isinstance(other, PackageSource):
-        return (one.name.lower(), one.reader) == (other.name.lower(), other.reader)
-    return isinstance(one, BuiltinSource) and isinstance(other, BuiltinSource) and one.generator == other.generator
+    sets = [str(source.model_dump(exclude={"revision", "version", "sha256", "options"})) for source in (one, other)]
+    return split.strip() == other_split.strip() and sets[0].lower() == sets[1].lower()
 
 
-def locate(root: Path, source: FilesSource, split: str) -> Path:
-    """The file of a split. Raises WrongFile where there is none below ``data/``; it names the file."""
-    folder, relative = root / "data", below_data(split)
-    inside = "copy the file below data/ and give its path from there"
+def _is_below_data(root: Path, split: str) -> bool:
+    """Whether the path of a ``files`` split stays below ``data/``, whatever is there, and is no link out of it."""
+    relative, folder = below_data(split), root / "data"
     if relative.is_absolute() or split.startswith("~") or ".." in relative.parts or {"\\", "\0"} & set(split):
-        raise WrongFile("outside-data", f"'{split}' is not a path below data/", inside)
-    if not is_known(relative):
-        raise WrongFile("unknown-format", f"'{split}' has an unknown format", NAMED)
-    path, name = folder / relative, f"data/{relative.as_posix()}"
-    kind = what_is(path)
-    if kind is None:
-        files = (other for other in folder.rglob("*") if is_known(other) and what_is(other) == "a file")
-        near = nearest(relative.as_posix(), (other.relative_to(folder).as_posix() for other in files))
-        hint = f"did you mean '{near}'?" if near and source.get is None else f"put it at {name}"
-        raise WrongFile("file-missing", f"there is no file {name}", hint + (f": {source.get}" if source.get else ""))
-    if kind != "a file":
-        raise WrongFile("not-a-file", f"{name} is {kind}, not a file", "give the path of a data file")
+        return False
     # DVC may link tracked files into its cache; a link to anywhere else would escape its watch.
-    homes = (folder.resolve(), (root / ".dvc" / "cache").resolve())
-    if not any(path.resolve().is_relative_to(home) for home in homes):
-        raise WrongFile("outside-data", f"'{split}' is a link that leaves data/ (to {path.resolve()})", inside)
-    return path
+    homes, path = (folder.resolve(), (root / ".dvc" / "cache").resolve()), folder / relative
+    return what_is(path) != "a file" or any(path.resolve().is_relative_to(home) for home in homes)
 
 
 def file_name(split: str) -> str:
@@ -281,5 +261,4 @@ def file_name(split: str) -> str:
 
 def is_there(root: Path, split: str) -> bool:
     """Whether a ``files`` split has something under its name, right or wrong."""
-    inside = not Path(split).is_absolute() and ".." not in Path(split).parts and "\0" not in split
-    return not inside or what_is(root / "data" / below_data(split)) is not None
+    return not _is_below_data(root, split) or what_is(root / "data" / below_data(split)) is not None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, nearest, suggestion
-from regft_core.schema import NAME_LENGTH, NAME_PATTERN, Inconsistent
+from regft_core.schema import NAME_LENGTH, NAME_PATTERN
+from regft_core.schema.sources import Source
 from regft_core.settings.document import Document, KeyPath
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -19,7 +19,7 @@ Found = Problem | str
 #: Kinds of values that pydantic calls by Python's names.
 _KINDS = dict.fromkeys(("tuple_type", "list_type"), "a list, as in [a, b]") | {"dict_type": "keys, as in {key: value}"}
 #: Errors that are not about the kind of a value: they are told one by one.
-_SINGLE = ("extra_forbidden", "missing", "union_tag_not_found", "union_tag_invalid", "value_error")
+_SINGLE = ("extra_forbidden", "missing", "union_tag_not_found", "union_tag_invalid", "value_error", "inconsistent")
 
 
 def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tuple[Model | None, list[Problem]]:
@@ -38,7 +38,7 @@ def validate(model: type[Model], document: Document, path: KeyPath = ()) -> tupl
     for place, items in by_place.items():
         at, single = (*path, *place), [item for item in items if item["type"] in _SINGLE]
         for item in single:
-            problems += _single(model, document, at, item)
+            problems += _single(document, at, item)
         if not single and place not in containers:
             problems.append(_wrong_value(document, at, items))
     return None, list(dict.fromkeys(problems))
@@ -65,35 +65,30 @@ def _place(data: Any, location: tuple[Any, ...], kind: str) -> KeyPath:
     return tuple(place)
 
 
-def _single(model: type[BaseModel], document: Document, at: KeyPath, item: Any) -> Iterator[Problem]:
-    kind, key = item["type"], str(at[-1]) if at else ""
+def _single(document: Document, at: KeyPath, item: Any) -> Iterator[Problem]:
+    kind, key, fields = item["type"], str(at[-1]) if at else "", item.get("ctx", {}).get("fields", {})
     if kind == "extra_forbidden":
-        fields = _fields(_models(model, item["loc"][:-1]))
         hint = suggestion(key, fields, "allowed here") if fields else "no keys are allowed here"
         yield document.problem("unknown-key", at, f"unknown key '{key}'", hint)
     elif kind == "missing" and isinstance(item["loc"][-1], int):
         yield document.problem("invalid-value", at, f"is too short; allowed: at least {item['loc'][-1] + 1} items")
     elif kind == "missing":
-        fields, beside = _fields(_models(model, item["loc"][:-1])), document.value(at[:-1])
-        near = nearest(key, [name for name in beside if isinstance(name, str) and name not in fields])
+        near = nearest(key, [name for name in document.value(at[:-1]) if isinstance(name, str) and name not in fields])
         description = fields[key].description or "the key has no default"
         yield document.problem(
             "key-missing", at, f"'{key}' is missing", f"'{near}' may be a misspelling of it" if near else description
         )
-    elif kind.startswith("union_tag"):
-        tag = item["ctx"]["discriminator"].strip("'")
-        tags = sorted(_words(one.model_fields[tag].annotation)[0] for one in _models(model, item["loc"]))
-        if kind == "union_tag_not_found":
-            yield document.problem("key-missing", (*at, tag), f"'{tag}' is missing", f"allowed: {listing(tags)}")
-        else:
-            value = item["ctx"]["tag"]
-            message, hint = f"unknown {tag} '{value}'", suggestion(value, tags)
-            yield document.problem("unknown-choice", (*at, tag), message, hint)
-    elif isinstance(error := item["ctx"]["error"], Inconsistent):
-        for keys, message in error.found:
-            yield document.problem("inconsistent", (*at, *keys), message)
+    elif kind == "union_tag_not_found":
+        kinds = TypeAdapter(Source).json_schema()["discriminator"]["mapping"]
+        yield document.problem("key-missing", (*at, "kind"), "'kind' is missing", f"allowed: {listing(sorted(kinds))}")
+    elif kind == "union_tag_invalid":
+        value, kinds = item["ctx"]["tag"], item["ctx"]["expected_tags"].split("'")[1::2]
+        hint = suggestion(value, sorted(kinds))
+        yield document.problem("unknown-choice", (*at, "kind"), f"unknown kind '{value}'", hint)
+    elif kind == "inconsistent":
+        yield document.problem(kind, (*at, *item["ctx"]["keys"]), item["msg"])
     else:
-        for line in str(error).split("\n"):
+        for line in str(item["ctx"]["error"]).split("\n"):
             yield document.problem("invalid-value", at, line)
 
 
@@ -122,49 +117,3 @@ def _allowed(item: Any) -> str:
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME_PATTERN:
         return f"a name of a-z, 0-9, _ and -, with at most {NAME_LENGTH} characters, a letter or digit first"
     return _KINDS.get(item["type"]) or str(item["msg"]).removeprefix("Input should be ")
-
-
-# ------------------------------------------------------------------------------------ annotations
-
-
-def _members(annotation: Any) -> list[Any]:
-    """Return the alternatives of a type, without what only constrains it."""
-    if get_origin(annotation) is Annotated:
-        return _members(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [member for option in get_args(annotation) for member in _members(option)]
-    return [annotation]
-
-
-def _models(model: type[BaseModel], location: Iterable[Any]) -> list[type[BaseModel]]:
-    """Return the models that stand at pydantic's location: one, or all members of a union without a known tag."""
-    here: list[Any] = [model]
-    for part in location:
-        below: list[Any] = []
-        for kind in here:
-            if _is_model(kind):
-                below += _members(kind.model_fields[part].annotation) if part in kind.model_fields else []
-            elif get_origin(kind) in (dict, list, tuple):
-                below += _members(get_args(kind)[get_origin(kind) is dict])
-        # No key: the name or the tag of a member of a union.
-        named = [kind for kind in here if part == getattr(kind, "__name__", "") or part in _tags(kind)]
-        here = below or named or here
-    return [kind for kind in here if _is_model(kind)]
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _tags(kind: Any) -> list[str]:
-    fields = kind.model_fields.values() if _is_model(kind) else ()
-    return [word for field in fields for word in _words(field.annotation)]
-
-
-def _words(annotation: Any) -> list[str]:
-    """Return the fixed words that a field may have."""
-    return [word for one in _members(annotation) if get_origin(one) is Literal for word in get_args(one)]
-
-
-def _fields(models: list[type[BaseModel]]) -> dict[str, Any]:
-    return {name: field for model in models for name, field in model.model_fields.items()}

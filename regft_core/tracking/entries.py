@@ -18,8 +18,9 @@ from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown, same_score
 from regft_core.runs.records import MARK, FindingRecord, RunRecord
 from regft_core.runs.work import Work
+from regft_core.settings.document import yaml_text
 from regft_core.settings.project import Cell
-from regft_core.settings.run_config import of_seed, yaml_text
+from regft_core.settings.run_config import of_seed
 from regft_core.settings.yaml_paths import RESULTS
 from regft_core.tracking.numbers import (
     LONGEST,

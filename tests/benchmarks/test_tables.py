@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.documents.pages import ROOT, blocks
+from tests.documents.test_typed import ROOT, blocks
 
 BENCHMARKS = ROOT / "benchmarks"
 PAGES = [ROOT / "README.md", *sorted(BENCHMARKS.glob("*.md"))]

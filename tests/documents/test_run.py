@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.documents.pages import HELPS, PAGES, ROOT, Line, blocks, typed
+from tests.documents.test_typed import HELPS, PAGES, ROOT, Line, blocks, typed
 from tests.promises.test_21_fit import PRESET
 from tests.small_project import REPOSITORY, python, review, write_csv
 from tests.tiny import tiny_model_dir

@@ -21,13 +21,13 @@ from regft_core.grid.cell_keys import read_failures
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner, prepared_devices, run_job
 from regft_core.models.devices import refuse_slow_bf16
-from regft_core.runs import opened_project as opening
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import STAGES, look_up, run
 from regft_core.runs.store import RunStore
 from regft_core.runs.train import CHOSEN_ON_DEV, finetune, search
+from regft_core.settings import read_project
 from tests.errors import raises_code
 from tests.grid.conftest import plan, quiet, reproduce, tree
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, runs, stored, train, write_method
@@ -71,11 +71,9 @@ def test_a_stage_whose_runs_are_stored_imports_no_torch(done: Path, tmp_path: Pa
 
 def test_one_configuration_holds_for_a_whole_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is edited while the run trains; the next run has the edit."""
-    reads = []
-    real = opening.load_project
-    monkeypatch.setattr(
-        opening, "load_project", lambda *given, **options: reads.append(given) or real(*given, **options)
-    )
+    reads: list[None] = []
+    discover = read_project.discover
+    monkeypatch.setattr(read_project, "discover", lambda: reads.append(None) or discover())
     run(job(project, "weight_mixup"))
     assert len(reads) == 1
     assert [run_job(job(project, "weight_mixup", seed), device="cpu") for seed in (0, 1)]

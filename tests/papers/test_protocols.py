@@ -11,7 +11,7 @@ from regft_core.settings.yaml_paths import PRESETS, PUBLISHED, names
 from tests.papers.page import PAGE, page
 from tests.papers.protocols import Declared, Value, matches, read_protocols
 from tests.papers.resolved import check_preset, resolved, unknown_settings
-from tests.presets.miniature import OWN
+from tests.presets.test_presets import OWN
 from tests.small_project import REPOSITORY, preset
 
 PAPERS = read_protocols(REPOSITORY)

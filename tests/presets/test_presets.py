@@ -1,23 +1,164 @@
-"""Presets: seeds and arms, matched compute, runs in miniature."""
+"""Presets: seeds, arms, matched compute; each as ``--scale small`` makes it, with a tiny encoder, generated rows."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyarrow
 import pytest
 import yaml
+from pyarrow import parquet
 
+from regft_core.data import builtin
+from regft_core.data.fetched import is_fetched, split_folder
+from regft_core.data.prepare import EvaluationSet, declaration_of, resolve_ood
+from regft_core.data.read_split import Declaration
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import write_json
+from regft_core.grid.cell_keys import write_plan
+from regft_core.grid.compute import compute
+from regft_core.grid.data import prepare
+from regft_core.grid.missing_files import tasks_to_prepare
 from regft_core.hooks.registry import discover
+from regft_core.report import Report, project_inputs, write_report
+from regft_core.runs.opened_project import open_project
 from regft_core.runs.records import MARK
+from regft_core.runs.run import STAGES
+from regft_core.schema.sources import HubSource
 from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
-from regft_core.settings.project import Project
+from regft_core.settings.preset import capped, lay_out_small
+from regft_core.settings.project import Project, cells
 from regft_core.settings.published import read_published
 from regft_core.settings.yaml_paths import PUBLISHED
 from regft_core.settings.yaml_paths import names as files_of
-from tests.presets.miniature import PRESETS, build, failures, names, run
 from tests.small_project import REPOSITORY, preset
+from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
+
+PRESETS = REPOSITORY / "pipelines" / "presets"
+#: As many as the packaged encoder has, so that methods find the layers that their files name.
+LAYERS = 6
+#: What stands in a checkpoint's name for its family; the first that fits, else bert, as of all Chinese ones.
+FAMILIES = ("xlnet", "electra", "deberta", "bart", "roberta")
+#: Presets that are no experiment of a paper, so that nothing printed stands beside their numbers.
+OWN = {"distil_mpnet", "unlabelled_film"}
+
+
+def names() -> list[str]:
+    """Every preset."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def project(root: Path, *presets: str) -> Path:
+    """A project with the shipped tasks, methods and printed tables, and these presets."""
+    for folder in ("tasks", "methods"):
+        shutil.copytree(REPOSITORY / "pipelines" / folder, root / "pipelines" / folder)
+    shutil.copytree(REPOSITORY / "published", root / "published")
+    (root / "pipelines" / "presets").mkdir()
+    for name in presets:
+        shutil.copy(PRESETS / f"{name}.yaml", root / "pipelines" / "presets")
+    shutil.copy(REPOSITORY / "dvc.yaml", root / "dvc.yaml")
+    return root
+
+
+def build(root: Path, name: str) -> Path:
+    """The folder of a preset in small, in a project of its own: its last task, one seed."""
+    params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+    name_of_model = params["model"]["name"].replace("chinese-roberta", "bert")
+    family = next((family for family in FAMILIES if family in name_of_model), "bert")
+    encoder = tiny_model_dir(
+        root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES, num_hidden_layers=LAYERS
+    )
+    shutil.copytree(encoder, project(root, name) / "models" / "tiny")
+    last = params["grid"]["tasks"][-1]
+    own = {task: capped(own, 1.0) for task, own in params.get("task_settings", {}).items() if task == last}
+    changes = {
+        "model.name": "models/tiny",
+        "model.max_length": 24,
+        "grid.tasks": [last],
+        "grid.seeds": [0],
+        "ood": "none" if params.get("ood") == "none" else "all",  # a list may name sets of other tasks
+        "task_settings": own,
+        "execution": {"executor": "serial", "device": "cpu"},
+        "report.averages": {},
+        "report.bootstrap_samples": 100,
+    }
+    folder = lay_out_small(root, name, [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+    fetch_generated(root, open_project(folder))
+    return folder
+
+
+def run(root: Path) -> Report:
+    """Every stage in this process, in DVC's order; returns the report."""
+    project = open_project(root)
+    prepare(project)
+    write_plan(project)
+    for stage in STAGES:
+        failed = compute(root, stage, say=lambda _: None)
+        assert failed == {}, f"stage {stage}: {failed}"
+    return write_report(project_inputs(project, cells(project), {}))
+
+
+def failures(report: Report) -> list[str]:
+    """The cells of a report in which a run failed."""
+    return [f"{block.name}: {row.method}" for block in report.blocks for row in block.rows if row.failed]
+
+
+# --------------------------------------------------------------------------- rows of hub sets as if they were fetched
+
+
+#: Rows of each set, and the number that a set's own rows are taken from.
+ROWS, POOL = 48, 400
+
+
+def fetch_generated(root: Path, project: Project) -> None:
+    """Put generated rows where the hub sets of a project would be."""
+    for name, wanted in _sets(project):
+        if isinstance(wanted.source, HubSource) and not is_fetched(root, wanted.source, wanted.split):
+            folder = split_folder(root, wanted.source, wanted.split)
+            folder.mkdir(parents=True)
+            rows = list(_rows(f"{name} {wanted.split}", wanted.declaration, wanted.split == "train"))
+            parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "rows.parquet")
+            write_json(folder / "source.json", {"commit": "generated", "sha256": sha256_file(folder / "rows.parquet")})
+
+
+def _sets(project: Project) -> Iterator[tuple[str, EvaluationSet]]:
+    for name in tasks_to_prepare(project):
+        task = project.tasks[name]
+        for split in (task.splits.train, task.splits.dev):
+            if isinstance(split, str):
+                yield name, EvaluationSet(task.source, split, declaration_of(task), None, name)
+        for judge in task.ood if name in project.params.grid.tasks else ():
+            yield judge, resolve_ood(name, judge, project.tasks)
+
+
+def _rows(name: str, declaration: Declaration, training: bool) -> Iterator[Mapping[str, object]]:
+    """Rows whose answers are spread over the labels; of more than two the texts name the group that the label is in."""
+    columns, labels = declaration.columns, declaration.labels
+    generator = "cue_regression" if not labels else "cue_pair" if columns.text_pair else "cue_sentence"
+    options = {"rows": dict.fromkeys(builtin.SPLITS, POOL)}
+    start = zlib.crc32(name.encode()) % (POOL - ROWS)
+    examples = builtin.generate(generator, "train" if training else "dev", options)[start : start + ROWS]
+    groups = (len(labels or ()) + 1) // 2
+    raw = {label: value for value, label in (declaration.label_values or {}).items()}
+    for number, example in enumerate(examples):
+        if labels:
+            index = min(2 * (number % groups) + int(example.label), len(labels) - 1)
+            label: object = raw.get(labels[index], str(index))
+            text = f"Subject {number % groups}. {example.text}" if groups > 1 else example.text
+        else:
+            low, high = declaration.range or (0.0, 5.0)
+            label, text = low + (high - low) * example.label / 5, example.text
+        row: dict[str, object] = {columns.text: text, columns.label: label}
+        row |= {columns.text_pair: example.text_pair} if columns.text_pair else {}
+        yield row | ({columns.id: str(number)} if columns.id else {})
+
+
+# --------------------------------------------------------------------------------------------------------- tests
 
 
 @pytest.mark.parametrize("name", [name for name in names() if "_table" in name])

@@ -23,7 +23,6 @@ from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Cell
-from regft_core.settings.read_project import load_project
 from tests.errors import problems_of
 from tests.runs.conftest import (
     SIZE,
@@ -137,12 +136,12 @@ def test_all_stages_and_a_lender_of_a_lender(lending: Path) -> None:
 )
 def test_what_cannot_stand_in(lending: Path, phases: dict[str, Any], line: int, code: str) -> None:
     write_method(lending, "student", phases=phases)
-    assert [(problem.line, problem.code) for problem in problems_of(load_project, lending)] == [(line, code)]
+    assert [(problem.line, problem.code) for problem in problems_of(open_project, lending)] == [(line, code)]
 
 
 def test_tuned_apart_neither_has_the_others_phases(lending: Path) -> None:
     change(lending, tuning={"split": 0.5, "methods": {"soup": {"training.learning_rate": [1e-3, 2e-3]}}})
-    assert [problem.code for problem in problems_of(load_project, lending)] == ["lent-tuned"]
+    assert [problem.code for problem in problems_of(open_project, lending)] == ["lent-tuned"]
 
 
 # ---------------------------------------------------------------------------------------------- an encoder of its own

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import pytest
 from pydantic import Field
@@ -16,8 +17,8 @@ from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Cost
+from regft_core.settings import read_project
 from regft_core.settings.project import Project
-from regft_core.settings.read_project import load_project
 from tests.errors import problems_of
 
 
@@ -117,6 +118,12 @@ def edit(text: str, old: str, new: str) -> str:
     """Replace what must be there; where ``old`` is empty, write a line below."""
     assert old in text, old
     return text.replace(old, new) if old else f"{text}{new}\n"
+
+
+def load_project(root: Path, registry: dict[str, Any], params_text: str | None = None) -> Project:
+    """Open a project with other regularisers than those that there are; these are not composed."""
+    with patch.object(read_project, "discover", lambda: registry):
+        return read_project.open_project(root, params_text=params_text, check_composition=False)
 
 
 Build = Callable[[dict[str, str | None]], Path]

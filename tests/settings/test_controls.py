@@ -1,18 +1,26 @@
-"""Controls: those that a method declares, what they inherit, what is said of them, how they are tuned and listed."""
+"""Controls: what a method declares, what they inherit and differ in, how they are tuned and listed; those shipped."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 
+from regft_core.errors import ConfigError
 from regft_core.hooks.description import Flip
+from regft_core.runs.opened_project import open_project
+from regft_core.schema.method import Method
 from regft_core.settings.controls import missing, warnings_of, with_controls
-from regft_core.settings.project import trials_of
-from regft_core.settings.read_project import load_project
-from tests.settings.conftest import MASK, PARAMS, VANILLA, Build, Load, Noise
+from regft_core.settings.derived import differences, takes_away, undeclared
+from regft_core.settings.project import Project, trials_of
+from regft_core.settings.yaml_paths import names
+from tests.settings.conftest import MASK, PARAMS, VANILLA, Build, Load, Noise, load_project
 from tests.settings.conftest import NOISE as METHOD
+from tests.small_project import REPOSITORY, preset
 
 NOISE = "pipelines/methods/noise.yaml"
 #: What ``Flipped`` flips is flipped here.
@@ -148,13 +156,6 @@ def test_variants_have_the_controls_of_their_family(load: Load) -> None:
     assert set(missing(project.controls)) == {"noise_short", "loud_short"}
 
 
-def test_a_control_that_is_plain_fine_tuning_is_the_listed_one(load: Load) -> None:
-    text = f"controls:\n  plain: {{regularisers: {{noise: null}}, why: nothing}}\n{FLAT}"
-    project = load({NOISE: text})
-    assert missing(project.controls) == []
-    assert ("noise", "vanilla") in [(one.control_for, one.name) for one in project.controls]
-
-
 def test_a_hand_written_control_that_drifts_is_warned_of(load: Load) -> None:
     files = {
         "pipelines/methods/quiet.yaml": "control_for: noise\ndiffers_in: [regularisers.noise]\ntraining: {epochs: 1}\n",
@@ -175,21 +176,12 @@ def written(target: str, epochs: int) -> str:
     return f"regularisers: {{}}\ncontrol_for: {target}\ndiffers_in: [regularisers, training]\n{length}"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("methods: [vanilla, mask] # a\n\n# end\n", "methods: [vanilla, quiet, still, mask] # a\n\n# end\n"),
-        (
-            "methods:  # which\n  - vanilla\n  - mask  # ours\n\n# end\ntraining: {}\n",
-            "methods:  # which\n  - vanilla\n  - quiet\n  - still\n  - mask  # ours\n\n# end\ntraining: {}\n",
-        ),
-        ("methods:\n- noise\n", "methods:\n- quiet\n- still\n- noise\n"),
-    ],
-)
-def test_only_the_names_are_inserted(tmp_path: Path, before: str, after: str) -> None:
-    file = tmp_path / "params.yaml"
-    file.write_text(before)
-    assert with_controls(file, ["quiet", "still"]) == after
+def test_only_the_names_are_inserted(tmp_path: Path) -> None:
+    file, rest = tmp_path / "params.yaml", "mask  # ours\n\n# end\ntraining: {}\n"
+    for before in ("methods:  # which\n  - vanilla\n  - ", "methods:\n- vanilla\n- "):
+        file.write_text(before + rest)
+        added = before + before.rpartition("\n")[2].join(("quiet\n", "still\n", ""))
+        assert with_controls(file, ["quiet", "still"]) == added + rest
 
 
 def test_missing_controls_are_found(build: Any, registry: dict[str, Any]) -> None:
@@ -216,3 +208,100 @@ def test_missing_controls_are_found(build: Any, registry: dict[str, Any]) -> Non
     plain = [("noise", "vanilla"), ("mask", "vanilla")]
     named = [("vanilla", "still"), ("noise", "quiet"), ("mask", "still")]
     assert sorted((one.control_for, one.name) for one in after) == sorted([*named, *plain])
+
+
+# ---------------------------------------------------------------------------------------------------- what is shipped
+
+PRESETS = names(REPOSITORY, "pipelines/presets")
+#: Of plain fine-tuning with an arm's compute: that its protocol is the arm's own is asserted by itself.
+MATCHED = "_matched_compute"
+
+
+@cache
+def shipped() -> Project:
+    """A project that lists every shipped method."""
+    params = {
+        "model": {"name": "minilm"},
+        "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
+        "methods": names(REPOSITORY, "pipelines/methods"),
+        "subsample": {},
+        "training": {"epochs": 4},
+        "report": {"reference": "vanilla"},
+    }
+    return open_project(REPOSITORY, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
+
+
+def built(project: Project, name: str, task: str | None) -> Method | None:
+    """An arm under the settings of a project; None where its compute has no one factor."""
+    builder = project.builder
+    try:
+        return builder.build(name, None, task)
+    except ConfigError as error:
+        if name.endswith(MATCHED) and {problem.code for problem in error.problems} == {"match-incomparable"}:
+            return None
+        raise
+
+
+def pairs(project: Project, task: str | None) -> Iterator[tuple[Method, Method]]:
+    """(arm, control) for the controls that listed arms declare, and for those that are listed."""
+    for name, listed in project.methods.items():
+        arm = built(project, name, task)
+        for end in project.builder.controls(name) if listed.of is None else ():
+            control = built(project, f"{name}_{end}", task)
+            if control is not None and arm is not None:
+                yield arm, control
+        for target in arm.config.control_for if arm is not None and arm.of is None else ():
+            method = built(project, target, task) if target in project.methods else None
+            if method is not None and arm is not None:
+                yield method, arm
+
+
+def check(project: Project, task: str | None) -> int:
+    builder, found = project.builder, 0
+    for arm, control in pairs(project, task):
+        settings = [builder.settings_of(one) for one in (arm, control)]
+        apart = differences(*settings)
+        assert apart, f"{control.name} is {arm.name}"
+        more = undeclared(apart, control.config.differs_in)
+        assert not more, f"{control.name} differs from {arm.name} in {more}, too"
+        if not control.name.endswith(MATCHED) and control.of is not None:
+            assert apart.keys() <= set(settings[0]) | set(settings[1])
+        found += 1
+    return found
+
+
+def test_every_shipped_arm() -> None:
+    assert check(shipped(), None) > 160
+
+
+def test_every_method_has_a_control_of_strength_zero() -> None:
+    """Plain fine-tuning has the settings of ``vanilla``, so it is the same run; ``test_contract`` trains the others."""
+    project = shipped()
+    builder, plain = project.builder, project.builder.settings_of(project.methods["vanilla"])
+    methods = {name: method for name in project.methods if has_an_ingredient(method := builder.build(name))}
+    assert len(methods) > 80
+    for name, method in methods.items():
+        acting, zero = builder.settings_of(method, acting=True), []
+        for end, change in builder.controls(name).items():
+            control = builder.build(f"{name}_{end}")
+            assert takes_away(acting, builder.settings_of(control, acting=True)) == change.zero, control.name
+            zero += [control] if change.zero else []
+            if end == "plain":
+                assert builder.settings_of(control) == plain
+        assert zero, name
+        assert all(name in project.methods["vanilla"].zero_for for one in zero if one.name == f"{name}_plain")
+
+
+def has_an_ingredient(method: Method) -> bool:
+    """Whether a method, which is no control itself, does more than set the protocol, and takes steps."""
+    more = any(phase.regularisers for phase in method.phases) or len(method.phases) > 1
+    return more and any(phase.training.epochs for phase in method.phases) and not method.config.control_for
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_arm_of_a_preset(name: str) -> None:
+    """Also on the tasks whose settings it changes."""
+    project = preset(name)
+    assert check(project, None)
+    for task in project.params.grid.tasks:
+        check(project, task)

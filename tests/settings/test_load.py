@@ -1,4 +1,4 @@
-"""A project is read: links, warnings, names that are shipped, its store, its encoder, which may have many spellings."""
+"""A project is read: links, warnings, shipped names, its store and encoder; sets that are left out, folds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ import pytest
 from regft_core import shipped
 from regft_core.errors import ConfigError
 from regft_core.models.fetch import ALIASES
-from regft_core.settings.encoders import (
-    UNNAMED,
-    between_phases,
-    in_directory,
-    named,
-    read_contamination,
-)
-from regft_core.settings.read_project import load_project
+from regft_core.schema.tasks import FoldsConfig
+from regft_core.settings.project import LeftOut, Project
+from regft_core.settings.published import UNNAMED, Encoder, between_phases, in_directory, named, read_contamination
 from regft_core.settings.yaml_paths import CONTAMINATION, METHODS, project_root, read, store_path
-from tests.errors import raises_code
+from tests.errors import problems_of, raises_code
 from tests.settings import conftest
-from tests.settings.conftest import Failures, Load, edit
+from tests.settings.conftest import Failures, Load, edit, load_project
 from tests.small_project import REPOSITORY
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
@@ -167,51 +162,33 @@ def test_an_encoder_on_this_disk_is_looked_into(load: Load, failures: Failures, 
 
 LARGE = named("FacebookAI/roberta-large")
 CONFIG = {"_name_or_path": "roberta-large"}
+CLASSIFIER = CONFIG | {"architectures": ["RobertaForSequenceClassification"]}
+OTHERS = ("someone/roberta-large", "roberta-base", "roberta-large-mnli", "minilm", "xlm-roberta-large")
 
 
 @pytest.mark.parametrize(
-    ("name", "same"),
+    ("start", "same"),
     [
-        # The organisation, where it is the known one, and the case of letters do not matter.
-        *((name, True) for name in ("roberta-large", "facebookai/RoBERTa-Large", "FacebookAI/roberta-large")),
-        *((name, False) for name in ("someone/roberta-large", "roberta-base", "roberta-large-mnli", "minilm")),
-        ("xlm-roberta-large", False),
+        # The organisation, where one is not said, and the case of letters do not matter.
+        *((named(name), True) for name in ("roberta-large", "facebookai/RoBERTa-Large", "FacebookAI/roberta-large")),
+        *((named(name), False) for name in OTHERS),
+        (in_directory("/models/mine", CONFIG), True),
+        (in_directory("/hub/models--FacebookAI--roberta-large/snapshots/722cf/", {}), True),
+        # Without an origin, or with a task behind it.
+        *((in_directory("/models/roberta-large", one), False) for one in ({}, CLASSIFIER)),
+        *((in_directory("roberta-large", one), False) for one in ({}, {**CONFIG, "finetuning_task": "x"})),
     ],
 )
-def test_which_names_are_one_encoder(name: str, same: bool) -> None:
-    assert named(name).same(LARGE) == LARGE.same(named(name)) == same
+def test_which_starts_are_one_encoder(start: Encoder, same: bool) -> None:
+    assert start.same(LARGE) == LARGE.same(start) == same
 
 
 def test_a_tuned_checkpoint_is_its_start_after_the_task() -> None:
-    tuned = named("roberta-large-mnli")
-    assert (tuned.name, tuned.trained_on) == ("FacebookAI/roberta-large", ("mnli",))
-    assert tuned.same(LARGE.after("mnli"))
+    tuned = LARGE.after("mnli")
     assert tuned.title == "roberta-large, tuned on mnli"
-
-
-@pytest.mark.parametrize(
-    ("path", "config"), [("/models/mine", CONFIG), ("/hub/models--FacebookAI--roberta-large/snapshots/722cf/", {})]
-)
-def test_a_directory_is_what_its_configuration_says(path: str, config: dict[str, Any]) -> None:
-    assert in_directory(path, config).same(LARGE)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{}, {**CONFIG, "architectures": ["RobertaForSequenceClassification"]}, {**CONFIG, "finetuning_task": "x"}],
-)
-def test_a_directory_without_an_origin_or_with_a_task_behind_it_is_not(config: dict[str, Any]) -> None:
-    for path in ("/models/roberta-large", "roberta-large"):
-        assert not in_directory(path, config).same(LARGE)
-
-
-def test_tuned_directories() -> None:
-    found = in_directory(
-        "m", CONFIG | {"finetuning_task": "MNLI", "architectures": ["RobertaForSequenceClassification"]}
-    )
-    assert found.same(named("roberta-large-mnli"))
-    found = in_directory("m", CONFIG | {"architectures": ["RobertaForSequenceClassification"]})
-    assert found.trained_on == (UNNAMED,)
+    assert tuned.same(named("roberta-large-MNLI"))
+    assert tuned.same(in_directory("m", CLASSIFIER | {"finetuning_task": "MNLI"}))
+    assert in_directory("m", CLASSIFIER).trained_on == (UNNAMED,)
 
 
 MNLI, SNLI = ({"task": task, "labels": True} for task in ("mnli", "snli"))
@@ -274,3 +251,101 @@ def test_of_a_table(build: Any) -> None:
         "minilm was trained on All reviews (its card): for it the set reviews, which judges opinions, is not out of "
         "distribution",
     ]
+
+
+# ----------------------------------------------------------------------- what trains and judges, sets left out, folds
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_one_file_under_two_names_cannot_train_and_judge(build: Any, registry: dict[str, Any], link: str) -> None:
+    root = build({"data/opinions/dev.csv": None})
+    getattr(root / "data/opinions/dev.csv", link)(root / "data/opinions/train.csv")
+    (problem,) = problems_of(load_project, root, registry)
+    assert (problem.code, problem.key, problem.line) == ("judged-on-training-rows", "splits.dev", 2)
+
+
+def test_the_training_split_of_another_task_may_be_this_tasks_own(load: Load, failures: Failures) -> None:
+    hub = edit(conftest.TASK, "{kind: files}", "{kind: hub, id: org/set, revision: main}")
+    hub = edit(edit(hub, "opinions/train.csv", "train"), "opinions/dev.csv", "test")
+    films = edit(edit(hub, "dev: test", "dev: train"), "main", "v2")
+    (problem,) = failures({TASK: hub + "ood: {films: {}}\n", FILMS: films})
+    assert (problem.file, problem.key) == (TASK, "ood.films")  # the split is films' own: the place is here
+    assert "this set ('train') is the training split" in problem.message
+    load({TASK: hub + "ood: {films: {}}\n", FILMS: edit(films, "org/set", "org/other")})
+
+
+# ------------------------------------------------------------------------------ sets that are left out
+
+
+SETS = """\
+ood:
+  films: {}
+  tv: {if_present: true}
+  own: {source: {kind: files}, split: own.csv, if_present: true}
+"""
+
+
+def with_sets(
+    load: Load, ood: str = "all", tv: str | None = "tv/dev.csv", films: str | None = conftest.TASK
+) -> Project:
+    there = edit(conftest.TASK, "opinions/dev.csv", tv) if tv else None
+    files = {TASK: conftest.TASK + SETS, FILMS: films, "pipelines/tasks/tv.yaml": there}
+    return load({**files, "params.yaml": conftest.PARAMS + f"ood: {ood}\n"})
+
+
+def test_sets_judge_without_an_edit_once_their_files_are_there(load: Load) -> None:
+    without = with_sets(load)
+    assert set(without.tasks["opinions"].ood) == {"films"}
+    assert [text for text in without.warnings if "is left out" in text] == [
+        "pipelines/tasks/opinions.yaml:9: 'tv' is left out: there is no file data/tv/dev.csv",
+        "pipelines/tasks/opinions.yaml:10: 'own' is left out: there is no file data/own.csv",
+    ]
+    for name in ("tv/dev.csv", "own.csv"):
+        (without.root / "data" / name).parent.mkdir(exist_ok=True)
+        (without.root / "data" / name).write_text("sentence,label\nBad,0\n")
+    there = with_sets(load)
+    assert set(there.tasks["opinions"].ood) == {"films", "tv", "own"}
+    assert not [text for text in there.warnings if "is left out" in text]
+    assert "if_present" not in str(there.tasks["opinions"].model_dump(mode="json"))
+
+
+def test_none_leaves_all_out_unread_and_a_list_names_those_that_judge(load: Load) -> None:
+    project = with_sets(load, "none", films=None, tv=None)
+    assert list(project.tasks) == ["opinions"]
+    assert project.tasks["opinions"].ood == {}
+    assert project.left_out["opinions"] == dict.fromkeys(("films", "tv", "own"), LeftOut("ood is none"))
+    project = with_sets(load, "[films]")
+    assert list(project.tasks["opinions"].ood) == ["films"]
+    assert project.left_out["opinions"] == dict.fromkeys(("tv", "own"), LeftOut("not listed in ood"))
+
+
+# ----------------------------------------------------------------------------------------------- folds
+
+
+def folds(dev: str, seeds: str = "[0, 1, 2, 3, 4]", more: str = "") -> dict[str, Any]:
+    task = edit(conftest.TASK, "dev: opinions/dev.csv", f"dev: {dev}")
+    return {TASK: task, "params.yaml": edit(conftest.PARAMS, "[0, 1, 2, 3, 4, 5]", seeds) + more}
+
+
+def test_folds_and_shares_are_read_and_incomplete_repeats_said(load: Load) -> None:
+    whole = load(folds("{folds: 5, repeats: 2}"))
+    assert whole.tasks["opinions"].splits.dev == FoldsConfig(folds=5, repeats=2)
+    assert whole.tasks["opinions"].splits.judging == "opinions/train.csv"
+    assert not [text for text in whole.warnings if "repeats" in text]
+    (warning,) = [
+        text for text in load(folds("{folds: 5, repeats: 2}", "[0, 1, 2, 3, 4, 5]")).warnings if "whole" in text
+    ]
+    assert warning.startswith("params.yaml:")
+    assert "6 seeds of 5 folds" in warning
+    assert warning.endswith("add seeds 6, 7, 8, 9")
+    assert load(folds("0.25")).tasks["opinions"].splits.dev == 0.25
+
+
+def test_every_seed_has_a_fold_and_no_value_is_chosen_by_rows_that_judge_other_folds(failures: Failures) -> None:
+    (problem,) = failures(folds("{folds: 3, repeats: 2}", "[0, 5, 6]"))
+    assert (problem.code, problem.key) == ("no-such-fold", "grid.seeds[2]")
+    assert "0 to 5" in problem.message
+    assert "repeats: 3" in problem.hint
+    tuning = "tuning:\n  selection: dev_as_published\n  values: {training.learning_rate: [1.0e-5, 2.0e-5]}\n"
+    (problem,) = failures(folds("{folds: 2}", "[0, 1]", tuning))
+    assert (problem.code, problem.key) == ("chosen-by-judges", "tuning.selection")

@@ -12,13 +12,14 @@ import yaml
 from ruamel.yaml import YAML
 
 from regft_core.errors import ConfigError
-from regft_core.settings.read_project import load_project
-from tests.settings.conftest import edit
+from tests.settings.conftest import edit, load_project
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
 
 
+FILES = "{kind: files}\nsplits: {train: opinions/train.csv, dev: opinions/dev.csv}"
+BUILT_IN = "{kind: builtin, generator: cue_sentence}\nsplits: {train: train, dev: train}"
 #: (file, text to replace, where it is empty: to write below; replacement; line, code). More: tests/promises/test_11.
 MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "epochs: 2", "optimizer: adamv", 12, "invalid-value"),
@@ -28,6 +29,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "minilm", '"mini\\ud800lm"', 2, "yaml-syntax"),
     (PARAMS, "- mask", "- noise", 10, "listed-twice"),
     (PARAMS, "- vanilla\n  ", "", 14, "not-listed"),
+    (PARAMS, "- mask", "- ../mask", 10, "invalid-value"),
     (PARAMS, "{name: minilm}", "{name: org/encoder, revision: '<commit>'}", 2, "bad-revision"),
     (PARAMS, "minilm", "params.yaml", 2, "revision-missing"),
     (PARAMS, "minilm", "~nobody_here/x", 2, "bad-path"),
@@ -88,6 +90,9 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (TASK, "{kind: files}", "{kind: builtin, generator: cue_regression}", 1, "generator-kind"),
     (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentence, options: {agrement: 1}}", 1, "unknown-key"),
     (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentence}", 2, "unknown-split"),
+    (TASK, "{kind: files}", "{kind: builtin, generator: cue_pair}", 4, "generator-labels"),
+    (TASK, "", "ood: {x: {source: {kind: builtin, generator: cue_pair}, split: dev}}", 7, "generator-labels"),
+    (TASK, FILES, BUILT_IN, 2, "judged-on-training-rows"),
     (TASK, "opinions/train.csv", "/etc/passwd.csv", 2, "outside-data"),
     (TASK, "opinions/train.csv", f"{'a' * 300}.csv", 2, "not-a-file"),
     (TASK, "train: opinions/train.csv, ", "", 2, "training-split-missing"),

@@ -15,8 +15,7 @@ from regft_core.schema.training import TrainingConfig, scaled
 from regft_core.settings.cost import plan_rows, table
 from regft_core.settings.document import Document
 from regft_core.settings.layers import lay
-from regft_core.settings.read_project import load_project
-from tests.settings.conftest import PARAMS, Load, Plain
+from tests.settings.conftest import PARAMS, Load, Plain, load_project
 from tests.small_project import REPOSITORY
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: From the bottom up; a part may import from itself and from parts on lower lines.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "names", "rng", "lazy", "catalogue", "disk", "output", "progress", "shipped"),
+    ("errors", "names", "rng", "lazy", "catalogue", "disk", "output", "shipped"),
     ("metrics",),
     ("kinds",),
     ("schema",),
@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fit",),
     ("report",),
     ("contract",),
-    ("tracking", "api", "classifier"),
+    ("tracking", "api"),
     ("stages",),
     ("__main__",),
 )

@@ -19,7 +19,7 @@ from regft_core.schema.params import OodChoice, Params, TaskSettings
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import OodConfig, TaskConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.controls import controls_of, described, warnings_of
+from regft_core.settings.controls import controls_of, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import lay, on_task, shared_sections
@@ -263,7 +263,7 @@ def load_project(
         root,
         params,
         reader.tasks,
-        described(methods, controls),
+        methods,
         builder,
         tuple(dict.fromkeys(reader.warnings)),
         reader.documents,

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -55,13 +55,11 @@ def check(root: Path, arguments: argparse.Namespace) -> None:
         print(json.dumps({"valid": False, "problems": [asdict(problem) for problem in error.problems]}, indent=1))
         sys.exit(error.exit_code)
     warn(project)
-    grid = project.params.grid
-    count, seeds = len(cells(project)), len(grid.seeds)
-    line = (
-        f"configuration is valid: {plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
-        f"{plural(len(all_sizes(project.params)), 'size')} = {plural(count, 'cell')}, {plural(count * seeds, 'run')} "
-        f"({plural(seeds, 'seed')})"
-    )
+    grid, count = project.params.grid, len(cells(project))
+    axes: dict[str, Sized] = {"method": project.methods, "task": grid.tasks, "size": all_sizes(project.params)}
+    counts = " x ".join(plural(len(values), name) for name, values in axes.items())
+    runs = f"{plural(count * len(grid.seeds), 'run')} ({plural(len(grid.seeds), 'seed')})"
+    line = f"configuration is valid: {counts} = {plural(count, 'cell')}, {runs}"
     print(json.dumps({"valid": True, "says": line}) if arguments.json else line)
 
 
@@ -82,9 +80,7 @@ def _positive(text: str) -> float:
     with suppress(ValueError):
         if 0 < (value := float(text)) < math.inf:
             return value
-    raise argparse.ArgumentTypeError(
-        f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
-    )
+    raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of points, for instance 1.0")
 
 
 @command(
@@ -115,8 +111,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
     warn(project)
     rows = grid_rows(project.snapshot())
     if arguments.json:
-        found = [asdict(row) | {"to_train": row.to_train} for row in rows]
-        print(json.dumps(found, indent=1))
+        print(json.dumps([asdict(row) | {"to_train": row.to_train} for row in rows], indent=1))
         return
     from regft_core.grid.time import estimate
 
@@ -180,7 +175,5 @@ def version(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.runs.opened_project import versions
 
     found = versions()
-    if arguments.json:
-        print(json.dumps(found, indent=1))
-    else:
-        print("\n".join(f"{name} {version}" for name, version in found.items()))
+    lines = "\n".join(f"{name} {version}" for name, version in found.items())
+    print(json.dumps(found, indent=1) if arguments.json else lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
+import math
 import os
 import shutil
 import sys
@@ -37,6 +38,18 @@ def argument(name: str, help: str, **options: Any) -> Argument:
     if not name.startswith("--"):
         options["metavar"] = name.upper()
     return name, {"help": help, **options}
+
+
+def whole_number(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
+    """Return the ``type`` of an argument that is a whole number between these."""
+
+    def read(text: str) -> int:
+        if text.isdecimal() and low <= int(text) <= high:
+            return int(text)
+        bounds = f"of at least {low}" if math.isinf(high) else f"from {low} to {high}"
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number {bounds}")
+
+    return read
 
 
 def flag(name: str, help: str) -> Argument:

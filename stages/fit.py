@@ -16,7 +16,6 @@ from regft_core.fit.own_rows import Asked
 from regft_core.grid.refit import judged_run, refit
 from regft_core.names import listing
 from regft_core.runs.opened_project import Job, open_project
-from regft_core.schema.sources import FileFormat
 from regft_core.serve.export import check_repository, push, write_submission
 from regft_core.serve.export import export as export_run
 
@@ -75,7 +74,11 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
     """
     file = Path(arguments.file)
     if arguments.text is None or arguments.label is None:
-        raise ConfigError([_columns_of(file, format_of(arguments))])
+        with open_table(file, format_of(arguments)) as table:
+            columns = f"{table.header} names the columns: {listing(map(repr, table.names))}"
+        hint = f"regft fit {shlex.quote(str(file))} --text COLUMN --label COLUMN; {columns}"
+        what = "which columns hold the text and the label?"
+        raise ConfigError([Problem("column-unnamed", str(file), 0, "", what, hint)])
     asked = asked_for(file, arguments)
     wanted = Wanted(here, asked, arguments.out, arguments.minutes, arguments.model, arguments.seed, BEGAN)
     taken = fit_rows(wanted, run_and_show, lambda line: print(line, flush=True))
@@ -93,16 +96,6 @@ def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
     ood = tuple(map(Path, getattr(arguments, "ood", ())))
     texts = getattr(arguments, "unlabelled", None)
     return Asked(file, *columns, arguments.kind, format_of(arguments), ood, texts and Path(texts))
-
-
-def _columns_of(file: Path, how: FileFormat) -> Problem:
-    """Return the problem of a call without --text or --label: it lists the columns. Raises DataError."""
-    with open_table(file, how) as table:
-        columns = listing(map(repr, table.names))
-    hint = (
-        f"regft fit {shlex.quote(str(file))} --text COLUMN --label COLUMN; {table.header} names the columns: {columns}"
-    )
-    return Problem("column-unnamed", str(file), 0, "", "which columns hold the text and the label?", hint)
 
 
 @command(
@@ -204,10 +197,10 @@ def export(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.push:
         print(f"pushed: {push(target, arguments.push)}")
     if arguments.register:
-        from regft_core.tracking import MLFLOW, sync_project
+        from regft_core.tracking import MLFLOW, sync
         from regft_core.tracking.trackers.mlflow import register
 
-        sync_project(root, MLFLOW)
+        sync(open_project(root), MLFLOW)
         tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}
         version = register(root, target, job.task, tags)
         print(f"registered as version {version} of '{job.task}' in mlflow.db; `regft ui` shows it under Model registry")

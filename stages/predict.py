@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
-import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import FORMATS, predict_file, predict_stream
 
-from .common import FORMAT, argument, command, flag, format_of, refuse_contradictions
+from .common import FORMAT, argument, command, flag, format_of, refuse_contradictions, whole_number
 
 #: What an exported model can answer in (models/precision.py).
 PRECISIONS = ("fp32", "bf16", "int8")
@@ -45,30 +44,19 @@ OVERWRITE = flag("--overwrite", "replace an output that exists")
 STANDARD = "-"
 
 
-def whole_number(text: str) -> int:
-    """Return a number of at least 1, for ``type``."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
-    return int(text)
-
-
-def device_of(name: str) -> str:
-    """Return the device that ``--device`` means on this machine. Raises ModelError when it is not there."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
-        hint = "one of auto, cpu, mps, cuda, cuda:N"
-        raise ModelError("unknown-device", f"--device {name}: no such kind of device\n    -> {hint}")
-    try:
-        return visible_devices(name)[0]
-    except ConfigError as error:
-        hint = error.problems[0].hint
-        raise ModelError("device-missing", f"--device {name}: not available on this machine\n    -> {hint}") from error
-
-
 def served(arguments: argparse.Namespace) -> ServedModel:
-    """Return the exported model, as ``SERVING`` says; in a project's folder its kinds of task are known."""
+    """Return the exported model, as ``SERVING`` says; in a project's folder its kinds of task are known.
+
+    Raises ModelError for a device that is not there.
+    """
     if (Path.cwd() / "params.yaml").is_file():
         use_project(Path.cwd())
-    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+    try:
+        device = visible_devices(arguments.device)[0]
+    except ConfigError as error:
+        text = f"--device {arguments.device}: not available on this machine\n    -> {error.problems[0].hint}"
+        raise ModelError("device-missing", text) from error
+    model = load_served(Path(arguments.model), device, arguments.precision)
     return model.reading(arguments.text, arguments.text_pair)
 
 
@@ -165,7 +153,7 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
     MODEL,
     argument("--data", DATA, required=True),
     argument("--out", OUT, required=True),
-    argument("--rows", "how many rows to pick", default=50, type=whole_number),
+    argument("--rows", "how many rows to pick", default=50, type=whole_number()),
     *SERVING,
     *FORMAT,
     OVERWRITE,
@@ -208,9 +196,9 @@ limits = Limits()
     argument("model", "directory that `regft export` wrote"),
     argument("--host", "address to listen on", default="127.0.0.1"),
     argument("--port", "port to listen on; 0 for any that is free", default=8000, type=int),
-    argument("--rows", "most rows of one request", default=limits.rows, type=whole_number),
-    argument("--bytes", "largest body of one request", default=limits.bytes, type=whole_number),
-    argument("--seconds", "longest time for one request", default=int(limits.seconds), type=whole_number),
+    argument("--rows", "most rows of one request", default=limits.rows, type=whole_number()),
+    argument("--bytes", "largest body of one request", default=limits.bytes, type=whole_number()),
+    argument("--seconds", "longest time for one request", default=int(limits.seconds), type=whole_number()),
     *SERVING,
 )
 def serve(root: Path, arguments: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from regft_core.names import plural
 from regft_core.report import project_inputs, show, write_report
 from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import cells
-from regft_core.settings.yaml_paths import LEADERBOARD, store_path
+from regft_core.settings.yaml_paths import LEADERBOARD
 
-from .common import COLUMNS, argument, command, flag
+from .common import COLUMNS, argument, command, flag, whole_number
 from .run import PRINTED
 
 #: Of a log that is no terminal.
@@ -42,9 +41,7 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     """
     from rich.console import Console
 
-    project = open_project(root)
-    params = project.params
-    failures = read_failures(root)
+    project, failures = open_project(root), read_failures(root)
     planned = [cell for cell in cells(project) if cell.directory not in failures]
     if not planned:
         raise _failed(failures)
@@ -55,13 +52,12 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
         show(report, output.console(width=None if sys.stdout.isatty() else LOG_COLUMNS))
     show(report, Console(file=(text := io.StringIO()), width=COLUMNS))
     write_text(root / LEADERBOARD, text.getvalue())  # what `regft run` shows when nothing is stale
-    if PRINTED in os.environ:
-        Path(os.environ[PRINTED]).touch()
+    PRINTED.add(root.resolve())
     # After the report, so that its figures are there too.
     from regft_core.tracking import sync
 
     said = sys.stderr if arguments.json else sys.stdout
-    print(sync(root, planned, params.grid.seeds, store_path(root, params), params.trackers), file=said)
+    print(sync(project), file=said)
     print("report: reports/report.html    runs: regft ui", file=said)
     if failures:
         raise _failed(failures)
@@ -86,19 +82,12 @@ def sync(root: Path, arguments: argparse.Namespace) -> None:
 
     next: regft ui
     """
-    from regft_core.tracking import sync_project
+    from regft_core.tracking import sync
 
-    print(sync_project(root))
-
-
-def port_number(text: str) -> int:
-    """Return a port that users may listen on."""
-    if not text.isdecimal() or not 1024 <= int(text) <= 65_535:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 1024 to 65535")
-    return int(text)
+    print(sync(open_project(root)))
 
 
-@command(argument("--port", "1024 to 65535", type=port_number, default=5000))
+@command(argument("--port", "1024 to 65535", type=whole_number(1024, 65_535), default=5000))
 def ui(root: Path, arguments: argparse.Namespace) -> None:
     """Show finished runs in MLflow on this machine.
 
@@ -111,12 +100,12 @@ def ui(root: Path, arguments: argparse.Namespace) -> None:
 
     next: open http://127.0.0.1:5000
     """
-    from regft_core.tracking import MLFLOW, sync_project
+    from regft_core.tracking import MLFLOW, sync
     from regft_core.tracking.trackers.mlflow import opened
     from regft_core.tracking.ui import require_port, serve
 
     require_port(arguments.port)  # before the sync, which may take a while
-    print(sync_project(root, MLFLOW), flush=True)
+    print(sync(open_project(root), MLFLOW), flush=True)
     with opened(root) as tracker:
         experiment = tracker.experiment
     serve(root, arguments.port, experiment)

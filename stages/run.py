@@ -6,7 +6,6 @@ import argparse
 import shlex
 import shutil
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
@@ -22,14 +21,14 @@ from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import Stage
 from regft_core.runs.work import Work
 from regft_core.settings.preset import FOLDER, lay_out, lay_out_small, preset_file
-from regft_core.settings.project import Project, cells
+from regft_core.settings.project import cells
 from regft_core.settings.run_config import lay_out_config
 from regft_core.settings.yaml_paths import LEADERBOARD, PRESETS, names, no_project
 
 from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refuse_contradictions
 
-#: The variable with a file that stage report makes when it has printed the leaderboard.
-PRINTED = "REGFT_PRINTED"
+#: Folders of projects whose leaderboard stage report has printed in this process.
+PRINTED: set[Path] = set()
 
 
 @command(argument("--config", "config.yaml of a run in MLflow: run it again instead of the project"))
@@ -61,14 +60,12 @@ def run(root: Path, arguments: argparse.Namespace) -> None:
 
 def run_and_show(root: Path) -> None:
     """`dvc repro` with the leaderboard at the end, also when there was nothing to do; exits when cells failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        printed = Path(folder) / "printed"
-        done = repro(root, {PRINTED: str(printed)})
-        if done:
-            sys.exit(done)
-        if not printed.is_file() and (root / LEADERBOARD).is_file():
-            print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
-            print("nothing was out of date; report: reports/report.html")
+    PRINTED.clear()
+    if done := repro(root):
+        sys.exit(done)
+    if root.resolve() not in PRINTED and (root / LEADERBOARD).is_file():
+        print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
+        print("nothing was out of date; report: reports/report.html")
 
 
 def require_project(root: Path) -> None:
@@ -138,10 +135,15 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
         print(needs_text(project, again, fetch))
         return
     require_named_sets(project)  # before DVC, whose own words would stand around the error
-    _announce(root, folder, project, arguments.name)
+    here = folder.relative_to(root)
+    if project.params.small_scale is not None:
+        print(project.params.small_scale.mark)
+    for task, sets in project.left_out.items():
+        print(f"{task} is not evaluated on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
+    print(f"preset {arguments.name} runs in {here}; the dry run: cd {here} && regft plan", flush=True)
     if done := repro(folder):
         sys.exit(done)
-    print(f"report: {folder.relative_to(root)}/reports/report.html")
+    print(f"report: {here}/reports/report.html")
 
 
 def listed(root: Path) -> str:
@@ -152,16 +154,6 @@ def listed(root: Path) -> str:
         text = f"  {name}: {head.lstrip('# ')}" if head.startswith("#") else f"  {name}"
         lines.append(fill(text, COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
     return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
-
-
-def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
-    """Say where it runs, and what differs from the preset's own file."""
-    here, mark = folder.relative_to(root), project.params.small_scale
-    if mark is not None:
-        print(mark.mark)
-    for task, sets in project.left_out.items():
-        print(f"{task} is not evaluated on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
-    print(f"preset {name} runs in {here}; the dry run: cd {here} && regft plan", flush=True)
 
 
 # ---------------------------------------------------------------------------- stages, which DVC runs in their order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from regft_core.errors import StoreError
@@ -12,9 +13,7 @@ from regft_core.models.fetch import fetch as fetch_encoder
 from regft_core.names import gigabytes, plural
 from regft_core.runs.opened_project import named_cells, open_project
 from regft_core.runs.outputs import WEIGHTS, share
-from regft_core.runs.store import RunStore
 from regft_core.runs.work import Work
-from regft_core.settings.project import Project
 
 from .common import CHANGES, PRESET, argument, command, open_preset, refuse_contradictions
 
@@ -39,43 +38,31 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
     """
     from regft_core.runs.context import project_store
 
-    prunes, named = arguments.action == "prune", bool(arguments.cells)
+    shares, names = arguments.action == "share", arguments.cells
     refuse_contradictions(
         [
-            (prunes and named, "prune takes no METHOD/TASK: what was used least recently goes first"),
-            (not prunes and not named, "share needs METHOD/TASK or METHOD"),
+            (names and not shares, "prune takes no METHOD/TASK: what was used least recently goes first"),
+            (shares and not names, "share needs METHOD/TASK or METHOD"),
         ],
         "regft store prune, or regft store share METHOD/TASK",
     )
     project = open_project(root)
     store = project_store(project)
-    if prunes:
-        _prune(store)
-    else:
-        _share(project, store, arguments.cells)
+    if shares:
+        from dvc.cli import main as dvc
 
-
-def _share(project: Project, store: RunStore, names: list[str]) -> None:
-    """Copy the runs of these cells to weights/, and `dvc add` it; raises ConfigError for names that are not listed."""
-    from dvc.cli import main as dvc
-
-    keys = [run.key for cell in named_cells(project, names) for run in Work(project.root).finetune(cell).runs if run.ok]
-    new = share(project.root, store, keys)
-    if keys and (done := int(dvc(["--cd", str(project.root), "add", "-q", WEIGHTS]))):
-        raise SystemExit(done)
-    print(f"{WEIGHTS}/: {plural(len(keys), 'run')} asked for, {new} copied. Commit {WEIGHTS}.dvc, then `dvc push`")
-
-
-def _prune(store: RunStore) -> None:
-    """Prune the store to its budget, and say what went; raises StoreError for a store without a budget."""
+        keys = [run.key for cell in named_cells(project, names) for run in Work(root).finetune(cell).runs if run.ok]
+        new = share(root, store, keys)
+        if keys and (failed := int(dvc(["--cd", str(root), "add", "-q", WEIGHTS]))):
+            sys.exit(failed)
+        print(f"{WEIGHTS}/: {plural(len(keys), 'run')} asked for, {new} copied. Commit {WEIGHTS}.dvc, then `dvc push`")
+        return
     if store.budget_bytes is None:
         raise StoreError("no-budget", f"{store.path} has no budget\n    -> set store.budget_gb in params.yaml")
     done = store.prune()
     freed, left, budget = map(gigabytes, (done.freed_bytes, done.remaining_bytes, store.budget_bytes))
-    print(
-        f"{store.path}: {freed} deleted, {left} remain of {budget} allowed; {plural(len(done.keys), 'run')} "
-        "lost weights or checkpoints, results stay"
-    )
+    lost = f"{plural(len(done.keys), 'run')} lost weights or checkpoints, results stay"
+    print(f"{store.path}: {freed} deleted, {left} remain of {budget} allowed; {lost}")
 
 
 @command(

@@ -9,7 +9,7 @@ DVC runs a stage when its file of the plan changes, and the stage leaves every c
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +171,9 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
         "methods": {
-            name: [method.config.model_dump(mode="json", include=set(WORDS)), method.differs_by, method.zero_for]
-            for name, method in project.methods.items()
+            name: method.config.model_dump(mode="json", include=set(WORDS)) for name, method in project.methods.items()
         },
+        "controls": [asdict(control) for control in project.controls],
         "sources": {
             name: {setting.path: setting.source for setting in settings(m, discover())}
             for name, m in project.methods.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
 from regft_core.report.figures import standalone
 from regft_core.report.figures.block import answer_figures, figures
+from regft_core.report.leaderboard import show
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
 from regft_core.report.published_table import published_tables
-from regft_core.report.read_grid import BlockData, Inputs, read_grid
+from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.report.scores import build_block
-from regft_core.report.terminal import show
 from regft_core.report.values import Report
 from regft_core.report.wrong_answers import answers_of
 from regft_core.settings.project import Cell, Project
@@ -37,6 +37,7 @@ def project_inputs(project: Project, cells: Iterable[Cell], failed: Mapping[str,
         params.grid.seeds,
         params.report,
         project.methods,
+        project.controls,
         training={task: project.shared(task) for task in params.grid.tasks},
         looks=store_path(project.root, params) / FILE,
         failed=failed,
@@ -46,22 +47,16 @@ def project_inputs(project: Project, cells: Iterable[Cell], failed: Mapping[str,
 
 
 def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
-    """Write the report's files to ``out`` (relative to the project root).
-
-    ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>.json`` (the few that
-    ``dvc metrics show`` prints, a line for each), ``tables/*.csv``, ``figures/<task>-<size>/*.svg`` (of the answers of
-    the method to take) and, for ``dvc plots show``, the pictures
-    ``plots/leaderboard/<task>-<size>.svg`` and ``plots/loss/<task>-<size>.svg``.
+    """Write the page, ``results.json``, tables, metrics and figures to ``out`` (relative to the project root).
 
     Without ``out`` no file is written and no page is drawn; it is still a look at the results.
 
     Raises:
-        DataError: a result is missing or contradictory; nothing is written then.
-        ConfigError: as ``build_report``; nothing is written either.
+        DataError, ConfigError: as ``build_report``; nothing is written then.
         StoreError: a file cannot be written.
     """
     looks = Looks(inputs.looks)
-    report = build_report(read_grid(inputs), inputs, looks)
+    report = build_report(inputs, looks)
     if out is None:
         looks.save()
         return report
@@ -93,14 +88,14 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     return report
 
 
-def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Report:
-    """Compute everything but the HTML.
+def build_report(inputs: Inputs, looks: Looks) -> Report:
+    """Read the grid and compute everything but the HTML.
 
     Raises:
         ConfigError: methods of one comparison do not share their encoder or environment (``warnings.environments``).
-        DataError: predictions do not give the recorded metrics.
+        DataError: as ``read_grid``, or predictions do not give the recorded metrics.
     """
-    config = inputs.config
+    config, data = inputs.config, read_grid(inputs)
     printed = {name: read_published(inputs.root, name) for name in config.published}
     mixed = warnings.environments(data, config.mixed_environments)
     blocks = tuple(build_block(own, inputs, looks, len(data), mixed.get(own.name, ())) for own in data)

@@ -31,14 +31,10 @@ def decide(
     without_export: Collection[str] = (),
     fixed: Collection[str] = (),
 ) -> Decision:
-    """Decide for one block, among the methods that finished every seed.
-
-    A mean over survivors would favour methods that fail often.
+    """Decide for one block, among the methods that finished every seed: a mean over survivors favours failing often.
 
     Args:
-        block: with its comparisons.
         arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
-        seeds: of the grid; the command names the first one.
         without_export: methods whose runs no directory can hold; no command is given for them.
         fixed: methods that more rows would not change.
     """
@@ -60,28 +56,17 @@ def decide(
         found = beliefs(observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards)
         return [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in found]
 
-    held_here = held(judges)
     grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds
     share, perfect = 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
     if grows and block.described.folded:
         task = block.described.model_dump()
         share = sum(of_seed(task, s)["counts"]["train"] for s in seeds) / len(seeds) / task["counts"]["dev"]
-    held_here = [
-        b if name in fixed else of_all_rows(b, share, perfect) for b, name in zip(held_here, names, strict=True)
-    ]
-    elsewhere = held(others) if others else [None] * len(entered)
-    choices = [
-        Choice(
-            row.method,
-            row.scores["dev"][metric].estimate,
-            belief,
-            row.cost.declared,
-            tuple(other.method for other in block.rows if other.same_runs_as == row.method),
-            beyond,
-        )
-        for row, belief, beyond in zip(entered, held_here, elsewhere, strict=True)
-    ]
-    choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
+    choices = []
+    for row, belief, beyond in zip(entered, held(judges), held(others) if others else [None] * len(entered)):
+        grown = belief if row.method in fixed else of_all_rows(belief, share, perfect)
+        same = tuple(other.method for other in block.rows if other.same_runs_as == row.method)
+        choices.append(Choice(row.method, row.scores["dev"][metric].estimate, grown, row.cost.declared, same, beyond))
+    choices.sort(key=lambda c: (c.belief.loss, math.inf if c.cost is None else c.cost))
     constant = {row.method for row in block.rows if row.constant}
     trained = {row.method for row in entered if row.finetune.trains_encoder}
     pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant, trained)
@@ -113,15 +98,14 @@ def decide(
 def _pick(
     choices: Sequence[Choice], allowed: float, prefer: str | None, constant: Collection[str], trained: Collection[str]
 ) -> tuple[Choice, Choice]:
-    """(the choice to take, what the judging sets alone would take).
+    """(the choice to take, what the deciding sets alone would take).
 
     Within the tolerance that is the cheapest, or in its place ``prefer``, where it is better than a constant answer. A
-    method that trains no encoder is not preferred to the best one where that is ``trained``: what it would save is not
-    what it is preferred for.
+    method that trains no encoder is not preferred to a best one that is ``trained``.
     They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
     several, the cheapest that is within the tolerance of the best there.
     """
-    costs = {c.method: _or_infinite(c.cost) for c in choices}
+    costs = {c.method: math.inf if c.cost is None else c.cost for c in choices}
     losses = [c.belief.loss for c in choices]
     best = usual = choices[taken(losses, list(costs.values()), 0.0 if prefer else allowed)]
     least = min((c.belief.loss for c in choices if c.method in constant), default=math.inf)
@@ -132,10 +116,6 @@ def _pick(
     better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
     near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]
     return min(near, key=lambda c: (costs[c.method], c.belief.loss), default=usual), usual
-
-
-def _or_infinite(value: float | None) -> float:
-    return math.inf if value is None else value
 
 
 # --------------------------------------------------------------------------------------- sentences
@@ -186,11 +166,7 @@ def _passes(c: Choice) -> str:
 
 
 def _weak(block: Block, pick: Choice, baseline: str | None, claims: Sequence[Comparison]) -> Iterator[str]:
-    """Where the pick is no better than a constant answer, or has lost against the baseline.
-
-    Args:
-        claims: comparisons with the baseline on all sets.
-    """
+    """Where the pick is no better than a constant answer, or has lost against the baseline (by ``claims``)."""
     row, lost = block.row(pick.method), {c.set for c in claims if c.method == pick.method and c.verdict.word == LOSS}
     assert row is not None
     below = row.below(block.primary)

@@ -7,6 +7,7 @@ their mean and Student's t interval over seeds, its tables as the mean over seed
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -102,12 +103,22 @@ def _found(block: Block, findings: Mapping[str, Finding], confidence: float, ref
     runs = {method: finding.runs for method, finding in findings.items()}
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
     scalars, tables = (_by_place(runs, part, sets) for part in ("scalars", "tables"))
-    limits = {name: bounds for run in records for name, bounds in run.ranges.items()}
+    ranges = {name: bounds for run in records for name, bounds in run.ranges.items()}
+    limits = {
+        name: (-math.inf if low is None else low, math.inf if high is None else high)
+        for name, (low, high) in ranges.items()
+    }
     numbers = {}
     for (place, name), by_method in scalars.items():
         for method, values in by_method.items():
+            lowest, highest = limits.get(name, (-math.inf, math.inf))
+            interval = _interval([*values.values()], confidence)
+            if interval is not None:  # few seeds stretch it beyond what the number can be
+                interval = (max(interval[0], lowest), min(interval[1], highest))
             theirs = by_method.get(reference, {}) if method != reference else {}
-            numbers[method, place, name] = _number(values, limits.get(name, (None, None)), confidence, theirs)
+            apart = [value - theirs[seed] for seed, value in values.items() if seed in theirs]
+            versus = (sum(apart) / len(apart), _interval(apart, confidence)) if apart else None
+            numbers[method, place, name] = Number(values, interval, versus)
     shown = {at: [_table(name, own, confidence) for name, own in by.items()] for at, by in tables.items()}
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
     return Found(block, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
@@ -129,17 +140,6 @@ def _by_place(
 
 def _interval(values: Sequence[float], confidence: float) -> Bounds | None:
     return seed_interval(values, confidence) if len(values) > 1 else None
-
-
-def _number(
-    values: Mapping[int, float], limits: Sequence[float | None], confidence: float, reference: Mapping[int, float]
-) -> Number:
-    interval = _interval([*values.values()], confidence)
-    if interval is not None:  # few seeds stretch it beyond what the number can be
-        (low, high), (lowest, highest) = interval, limits
-        interval = (low if lowest is None else max(low, lowest), high if highest is None else min(high, highest))
-    apart = [value - reference[seed] for seed, value in values.items() if seed in reference]
-    return Number(values, interval, (sum(apart) / len(apart), _interval(apart, confidence)) if apart else None)
 
 
 def _table(method: str, tables: Mapping[int, Table], confidence: float) -> ShownTable:

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from regft_core.data import lengths
-from regft_core.data.splits import split_line
 from regft_core.kinds import find
 from regft_core.report.formatting import sign
 from regft_core.report.read_grid import BlockData, CellData
@@ -27,32 +25,11 @@ from regft_core.statistics.learning_curve import expected_max_curve
 CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
 
 
-def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
-    """Rows of the table about data: one per set of a task, and the draws of each size."""
-    by_task = {task: [b for b in blocks if b.task == task] for task in dict.fromkeys(block.task for block in blocks)}
-    return [
-        {
-            "task": task,
-            "described": own[0].described,
-            "validation": split_line(own[0].described.model_dump()),
-            "draws": [_draws(block) for block in own],
-            "max_length": own[0].lengths["max_length"],
-            "windows": own[0].lengths.get("windows", 1),
-            "lengths": [
-                {"set": name, "share": lengths.share(measured["cut"]), **measured}
-                for name, measured in lengths.in_order(own[0].lengths["sets"]).items()
-            ],
-        }
-        for task, own in by_task.items()
-    ]
-
-
-def _draws(block: BlockData) -> dict[str, Any]:
-    """Rows of each draw by label (fewest and most over seeds), and how many have the text of a row of a set."""
+def draws(block: BlockData) -> dict[str, dict[str, Any]]:
+    """Rows of the draws by label (fewest and most over seeds), and how many have the text of a row of a set."""
     frame = pd.DataFrame([draw.label_counts or {} for draw in block.subsample.seeds.values()])
     overlap = pd.DataFrame([draw.duplicates_with for draw in block.subsample.seeds.values()]).max()
     return {
-        **{"size": block.size, "n": block.subsample.n, "stratified": block.subsample.stratified},
         "labels": {label: (int(frame[label].min()), int(frame[label].max())) for label in frame},
         "overlap": {name: int(count) for name, count in overlap.items() if count},
     }
@@ -66,7 +43,7 @@ def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
     if counts is None:  # values
         rows, ends = np.histogram(gold, bins=5)
         counts = {f"{a:.3g} to {b:.3g}": int(n) for n, a, b in zip(rows, ends, ends[1:])}
-    drawn = {label: (low + high) / 2 for label, (low, high) in _draws(block)["labels"].items()}
+    drawn = {label: (low + high) / 2 for label, (low, high) in draws(block)["labels"].items()}
     both = [("Validation rows by label", dict(counts)), ("Training rows by label", drawn)]
     return [(title, by_label) for title, by_label in both if by_label]
 
@@ -163,14 +140,9 @@ def _mean(costs: Iterable[records.Cost], name: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _seconds(cost: records.Cost) -> float:
+def all_seconds(cost: records.Cost) -> float:
     """Of all phases: the steps of the last one, what it fits without steps, and the search (with its own fits)."""
     return sum(seconds or 0.0 for seconds in (cost.train_seconds, cost.fit_seconds, cost.search_seconds))
-
-
-def _devices(cell: CellData) -> set[str]:
-    """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
-    return {str((run.environment or {}).get("device")).split(":")[0] for run in cell.finetune.runs}
 
 
 def declared(cell: CellData) -> float | None:
@@ -200,8 +172,10 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
         {run.seed: run.cost for run in data.runs if run.ok and run.cost.train_seconds is not None} if data else {}
         for data in (cell, plain)
     )
-    comparable = plain is not None and len(_devices(cell) | _devices(plain)) == 1
-    pairs = [(_seconds(ok[seed]), _seconds(base[seed])) for seed in sorted(ok.keys() & base.keys()) if comparable]
+    environments = [run.environment or {} for data in (cell, plain) if data for run in data.finetune.runs]
+    comparable = len({str(where.get("device")).split(":")[0] for where in environments}) == 1  # all cpu, or all cuda
+    both = sorted(ok.keys() & base.keys()) if comparable else ()
+    pairs = [(all_seconds(ok[seed]), all_seconds(base[seed])) for seed in both]
     ratios = [mine / theirs for mine, theirs in pairs if theirs]
     return Cost(
         declared(cell),

@@ -1,6 +1,7 @@
 """The methods of one block by score, a line each, in the columns that page, terminal and notebook show.
 
-A column is declared once, in ``_columns``: its head and a cell for each line.
+A column is declared once, in ``_columns``: its head and a cell for each line. In the terminal the board stands with the
+decision, the same at any width and nothing cropped.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.console import Console, Group
+from rich.text import Text
+
 from regft_core import metrics
 from regft_core.data import lengths
 from regft_core.names import plural
+from regft_core.report.claims import RULE
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, ratio, score, sign
 from regft_core.report.looks import looked_at
-from regft_core.report.values import Block, Comparison, Role, Row
+from regft_core.report.published_table import in_terminal
+from regft_core.report.values import Block, Comparison, Report, Role, Row, smaller
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 
@@ -22,6 +28,10 @@ from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS
 QUIET = 1.25
 #: How a mark or a text is coloured.
 UP, DOWN = "up", "down"
+#: The same in the terminal.
+STYLES = {UP: "green", DOWN: "red"}
+#: A head and a text for each line.
+TextColumn = tuple[str, list[Text]]
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,12 @@ def leaderboard(block: Block, reference: str | None = None) -> Board:
     means = [None if dev is None else round(dev.mean, 12) for _, dev in scores]
     lines = tuple(Line(None if dev is None else 1 + means.index(round(dev.mean, 12)), row, dev) for row, dev in scores)
     columns = tuple(_columns(block, [line.row for line in lines], reference))
-    low, high = _scale([line.dev for line in lines if line.dev is not None and not line.row.constant])
-    return Board(lines, columns, max(low, metric.range[0]), min(high, metric.range[1]))
+    # From the lowest to the highest end of the methods' intervals; a constant answer does not stretch it.
+    told = [line.dev for line in lines if line.dev is not None and not line.row.constant]
+    ends = [end for dev in told for end in (dev.interval or (dev.mean,))] or [0.0, 1.0]
+    margin = 0.04 * (max(ends) - min(ends)) or 0.01 * (abs(ends[0]) or 1.0)
+    low, high = max(min(ends) - margin, metric.range[0]), min(max(ends) + margin, metric.range[1])
+    return Board(lines, columns, low, high)
 
 
 def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:
@@ -157,13 +171,98 @@ def alerts(block: Block) -> list[str]:
     return [*texts, *lengths.warnings(block.task, block.lengths), *looked_at([block])]
 
 
-def legend() -> str:
-    """Return the meanings of the marks."""
-    return "   ".join([*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"])
+# ---------------------------------------------------------------------------------------- the terminal
 
 
-def _scale(scores: Sequence[Estimate]) -> tuple[float, float]:
-    """From the lowest to the highest end of the methods' intervals; a constant answer does not stretch it."""
-    ends = [end for score in scores for end in (score.interval or (score.mean,))] or [0.0, 1.0]
-    margin = 0.04 * (max(ends) - min(ends)) or 0.01 * (abs(ends[0]) or 1.0)
-    return min(ends) - margin, max(ends) + margin
+def show(report: Report, console: Console) -> None:
+    """Print the decision, what needs action, and the leaderboard of every task, at its largest size.
+
+    A command that is longer than the console is wide stays whole, to be copied.
+    """
+    console.print(Group(*_lines(report, console.width)), crop=False)
+
+
+def _lines(report: Report, width: int) -> Iterator[Text]:
+    if report.mark:
+        yield Text(report.mark, style="bold red")
+    folded = smaller(report.blocks)
+    largest = [block for block in report.blocks if block.name not in folded]
+    for block in largest:
+        yield Text()
+        yield from _block(report, block, width)
+    if folded:
+        others = ", ".join(block.title for block in report.blocks if block.name in folded)
+        yield Text(f"Smaller sizes are in reports/report.html: {others}.")
+    yield from (Text(text, style="yellow") for text in report.left_out)
+    yield from map(Text, report.more_rows)
+    if report.warnings:
+        yield Text(f"{plural(len(report.warnings), 'warning')}; see reports/report.html", style="yellow")
+    yield from (text for table in report.published for text in in_terminal(table, report.confidence))
+    if any(table.claims for table in report.published):
+        yield Text(f"Verdicts on claims: {RULE}.", style="dim")
+
+
+def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
+    decision = block.decision
+    yield Text(decision.sentences[0], style="bold")
+    if not any(row.n_ok for row in block.rows):
+        return
+    yield Text(" ".join(decision.sentences[1:]))
+    yield from (Text(text, style="yellow") for text in alerts(block))
+    yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
+    if decision.command:  # without wrapping: it is copied as it is
+        yield Text(f"$ {decision.command}", style="bold", no_wrap=True, overflow="ignore")
+    yield Text(f"{block.title}: {block.primary}, mean over seeds [{report.confidence:.0%} interval]", style="bold")
+    yield from _board(leaderboard(block, report.reference), width)
+    marks = [*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"]
+    yield Text("   ".join(marks), style="dim")
+
+
+def _board(board: Board, width: int) -> Iterator[Text]:
+    """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
+    first: TextColumn = ("method", [Text(_name(line)) for line in board.lines])
+    columns: list[TextColumn] = []
+    for column in board.columns:
+        marked = any(cell.mark for cell in column.cells)
+        columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
+    while columns:
+        count = 1
+        while count < len(columns) and sum(_widths([first, *columns[: count + 1]])) + 2 * (count + 1) <= width:
+            count += 1
+        yield from _rows([first, *columns[:count]])
+        columns = columns[count:]
+
+
+def _name(line: Line) -> str:
+    """Rank and method; controls stand in."""
+    rank = "-" if line.rank is None else str(line.rank)
+    same = f" (same runs as {line.row.same_runs_as})" if line.row.same_runs_as else ""
+    constant = " (constant)" if line.row.constant else ""
+    return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}{constant}"
+
+
+def _text(cell: Cell, marked: bool) -> Text:
+    """One cell; ``marked``: whether some cell of the column has a mark, for which room is left in all of them."""
+    text = Text(cell.text, style="" if cell.mark else STYLES.get(cell.style, ""))
+    if cell.small:
+        text.append(f" {cell.small}", style="dim")
+    if marked and cell.text:
+        text.append(f" {cell.mark or ' '}", style=STYLES.get(cell.style, ""))
+    return text
+
+
+def _widths(columns: Sequence[TextColumn]) -> list[int]:
+    return [max(len(head), *(cell.cell_len for cell in cells)) for head, cells in columns]
+
+
+def _rows(columns: Sequence[TextColumn]) -> Iterator[Text]:
+    """Head and lines; names stand left, all else right."""
+    widths = _widths(columns)
+    heads = [Text(head, style="dim") for head, _ in columns]
+    for cells in (heads, *zip(*(cells for _, cells in columns), strict=True)):
+        line = Text(no_wrap=True, overflow="ignore")
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            space = " " * (width - cell.cell_len)
+            line.append_text(cell).append(space) if i == 0 else line.append("  " + space).append_text(cell)
+        line.rstrip()
+        yield line

@@ -38,11 +38,7 @@ class Look:
 
 
 class Looks:
-    """The looks of the past, and those that this report adds; ``save`` writes the latter down.
-
-    Args:
-        path: the file; None: nothing is remembered, every look is the first.
-    """
+    """The looks of the past, and those that this report adds, which ``save`` writes down; nothing without a path."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path

@@ -7,7 +7,7 @@ where it was reported before, for those looks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
@@ -15,8 +15,8 @@ from regft_core.names import aligned, duration
 from regft_core.report import build_report
 from regft_core.report.formatting import listed, number, point_of
 from regft_core.report.looks import Looks, digests
-from regft_core.report.read_grid import Inputs, read_grid
-from regft_core.report.values import Block, Comparison
+from regft_core.report.read_grid import Inputs
+from regft_core.report.values import Comparison
 from regft_core.settings.project import Cell
 from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
 
@@ -38,41 +38,33 @@ class Need:
 
 
 def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: float) -> list[Need]:
-    """Return what every pair of methods takes to find ``difference``, in the unit that the report shows (points).
+    """Return what every pair of methods takes to find ``difference``, in points. It is no look at the results.
 
-    ``seconds``: of one run of a cell; None where that is not known. It is no look at the results.
-
-    Raises:
-        DataError, ConfigError: as the report does, for a grid that has not run.
-        StoreError: the file of looks cannot be read.
+    ``seconds``: of one run of a cell; None where that is not known. Raises what the report does.
     """
-    report, looks = build_report(read_grid(inputs), inputs, Looks(inputs.looks)), Looks(inputs.looks)
-    return [need for block in report.blocks for need in _of_block(block, inputs, looks, seconds, difference)]
-
-
-def _of_block(
-    block: Block, inputs: Inputs, looks: Looks, seconds: Callable[[Cell], float | None], difference: float
-) -> Iterator[Need]:
-    cells = {cell.method: cell for cell in inputs.cells if (cell.task, str(cell.size)) == (block.task, block.size)}
-    rows, earlier = {row.method: row for row in block.rows}, Counter[str]()
-    compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
-    for c in compared:
-        pairs = digests(rows[c.method].finished, rows[c.other].finished)
-        earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, pairs)))
-    for c in compared:
-        # The planned first look has the whole error; a later one its share.
-        parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
-        confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
-        if c.estimate.n > 1:
-            point = point_of(c.metric, (row.scores["dev"][c.metric].estimate.mean for row in block.rows))
-            wanted, error = difference / metrics.find(c.metric).factor, 1 - confidence
-            plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
-        if plan is not None and plan.safe is not None:
-            added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
-            each = [(count, seconds(cells[name])) for name, count in added.items()]
-            runs = sum(added.values())
-            total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
-        yield Need(block.name, c, earlier[c.role], confidence, plan, runs, total)
+    report, looks, found = build_report(inputs, Looks(inputs.looks)), Looks(inputs.looks), []
+    for block in report.blocks:
+        cells = {c.method: c for c in inputs.cells if (c.task, str(c.size)) == (block.task, block.size)}
+        rows, earlier = {row.method: row for row in block.rows}, Counter[str]()
+        compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
+        for c in compared:
+            pairs = digests(rows[c.method].finished, rows[c.other].finished)
+            earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, pairs)))
+        for c in compared:
+            # The planned first look has the whole error; a later one its share.
+            parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
+            confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
+            if c.estimate.n > 1:
+                point = point_of(c.metric, (row.scores["dev"][c.metric].estimate.mean for row in block.rows))
+                wanted, error = difference / metrics.find(c.metric).factor, 1 - confidence
+                plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
+            if plan is not None and plan.safe is not None:
+                added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
+                each = [(count, seconds(cells[name])) for name, count in added.items()]
+                runs = sum(added.values())
+                total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
+            found.append(Need(block.name, c, earlier[c.role], confidence, plan, runs, total))
+    return found
 
 
 def table(needs: Sequence[Need], difference: float) -> str:

@@ -74,14 +74,10 @@ class PublishedTable:
 
     @property
     def nothing(self) -> str:
-        """Why nothing can be compared; empty when something is."""
+        """Why none of its cells was run here; empty when one was."""
         cells = [(row, cell) for row, own in self.rows for cell in own if cell]
-        if not cells:
-            return f"The paper's text lacks the numbers of this table: {self.config.missing}"
-        ran = [cell for _, cell in cells if cell.ours is not None]
-        if ran and all(cell.otherwise for cell in ran):
-            return "Another experiment than the paper's: nothing is subtracted and no claim is tested"
         reasons = list(dict.fromkeys(cell.why for row, cell in cells if row.copied_from is None))
+        ran = not cells or any(cell.ours is not None for _, cell in cells)
         return "" if ran else f"None of its cells was run here: {'; '.join(reasons[:4])}"
 
     @property
@@ -90,7 +86,7 @@ class PublishedTable:
         if self.rows and (self.config.seeds is None or not any(row.deviations for row, _ in self.rows)):
             lacks = "how many seeds" if self.config.seeds is None else "deviations"
             yield f"The paper does not say {lacks}; intervals hold the spread of our runs only"
-        if self.rows and self.config.missing:
+        if self.config.missing:
             yield f"Missing: {self.config.missing}"
         yield from (f"Misprint: {text}" for text in self.config.misprints)
 

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from regft_core.evaluate.evaluated import positive_of
 from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
 from regft_core.runs.work import CurvePoint, Logged, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
+from regft_core.settings.controls import Control
 from regft_core.settings.project import Cell, LeftOut
 
 Array = npt.NDArray[Any]
@@ -34,6 +34,7 @@ class Inputs:
     """A grid as a report sees it; nothing else in ``work/`` is read.
 
     Attributes:
+        controls: of the methods; those that are no method of the grid are passed over.
         training: task -> the shared training protocol there, for the list of what methods override.
         looks: the file that remembers looks at earlier seeds; without it every look is the first.
         failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
@@ -46,6 +47,7 @@ class Inputs:
     seeds: Sequence[int]
     config: ReportConfig
     methods: Mapping[str, Method]
+    controls: Sequence[Control] = ()
     training: Mapping[str, TrainingConfig] = field(default_factory=dict)
     looks: Path | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -114,8 +116,6 @@ class BlockData:
     lengths: Mapping[str, Any]
     #: Of all sets, the validation set first; empty where no run finished.
     set_rows: Mapping[str, SetRows]
-    #: set -> index of the class that F1 counts (None without labels)
-    positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
     #: Methods of the grid that have no result here.
     absent: tuple[str, ...]
@@ -176,7 +176,6 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
             for name, of_runs in rows.items()
             if of_runs
         },
-        positive={name: positive_of(described, name) for name in described.sets},
         cells=read,
         absent=tuple(method for method, *place in failed if place == [task, size]),
     )

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from regft_core.report.formatting import as_shown, factor
+from regft_core.report.leaderboard import show
 from regft_core.report.read_grid import Inputs
-from regft_core.report.terminal import show
 from regft_core.report.values import ROLES, Block, Comparison, Report, Row
 from regft_core.runs.records import MARK
 from regft_core.runs.work import CurvePoint

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from regft_core import metrics
 from regft_core.errors import DataError
+from regft_core.evaluate.evaluated import positive_of
 from regft_core.hooks.phase_entries import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
 from regft_core.report.decide import decide
 from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
-from regft_core.report.looks import Look, Looks, digests
+from regft_core.report.looks import Looks, digests
 from regft_core.report.read_grid import BlockData, CellData, Inputs
 from regft_core.report.values import Block, Comparison, Decision, Pair, Row, Score
-from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
+from regft_core.settings.controls import Control
 from regft_core.statistics.arms import Arms, rank_sets
 from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.power import shares
@@ -29,14 +30,9 @@ TOLERANCE = 1e-6
 
 
 def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixed: Sequence[str]) -> Block:
-    """Compute one block of ``blocks``.
+    """Compute one block of ``blocks``; ``mixed``: who ran where, when its runs come from several environments.
 
-    Args:
-        looks: counts how often its comparisons were looked at.
-        mixed: who ran where, when its runs come from several environments.
-
-    Raises:
-        DataError: predictions do not give the recorded metrics.
+    Raises DataError where predictions do not give the recorded metrics.
     """
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
     arms = {
@@ -44,10 +40,9 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
         for name in data.set_rows
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
-    names = ordered(list(data.cells), methods, reference)
-    pairs = [
-        pair for name in names if not data.cells[name].constant for pair in opposites(name, methods, names, reference)
-    ]
+    above = {name: [of for of in parents(name, inputs) if of.control_for in data.cells] for name in data.cells}
+    names = ordered({name: of[0].control_for if of else None for name, of in above.items()}, reference)
+    pairs = [pair for name in names if not data.cells[name].constant for pair in opposites(name, inputs, names)]
     comparisons = compared(data, judging, pairs, looks, config)
     plain, shared = plain_cell(data.cells, reference), inputs.training.get(data.task)
     rows: list[Row] = []
@@ -56,7 +51,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
         keys = [run.key for run in cell.runs]
         row = Row(
             **vars(cell),
-            control_for=", ".join(controlled_methods(name, methods, names)) or None if name != reference else None,
+            control_for=tuple(above[name]) if name != reference else (),
             scores={
                 place: {metric: _score(data, cell, place, metric, own) for metric, own in by_metric.items()}
                 for place, by_metric in arms.items()
@@ -64,7 +59,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
             cost=cost_of(cell, plain),
             overrides=overrides(cell.finetune.training, shared.model_dump(mode="json")) if shared else {},
             comparisons=tuple(c for c in comparisons if c.method == name),
-            same_runs_as=next((above.method for above in rows if [run.key for run in above.runs] == keys), None),
+            same_runs_as=next((earlier.method for earlier in rows if [run.key for run in earlier.runs] == keys), None),
             still="dev" in judging and judging["dev"].still(name),
         )
         rows.append(row)
@@ -95,7 +90,7 @@ def arms_of(
         metric,
         samples=config.bootstrap_samples,
         confidence=config.confidence,
-        positive_label_index=data.positive[set_name],
+        positive_label_index=positive_of(data.described, set_name),
         expected_seeds=seeds,
         judged=rows.judged,
         groups=rows.groups,
@@ -113,67 +108,55 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
                 f"but result.json records {recorded[seed].metrics[metric]:.6f}"
                 f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
             )
-    return Score(set_name, metric, estimate, _constant(data, set_name, metric, estimate.seeds))
-
-
-def _constant(data: BlockData, set_name: str, metric: str, seeds: Sequence[int]) -> float:
-    """The score of the best constant answer, one to all folds, as methods are scored; NaN without ``seeds``."""
-    rows, measured = data.set_rows[set_name], metrics.find(metric)
+    # The score of the best constant answer, one to all folds, as methods are scored; NaN without seeds.
+    rows, positive = data.set_rows[set_name], positive_of(data.described, set_name)
     answers = find(data.described.kind).constant(rows.gold)
-    parts = {0: slice(None)} if rows.judged is None else {seed: rows.judged[seed] for seed in seeds}
-    values = [measured.score(rows.gold[at], answers[at], data.positive[set_name]) for at in parts.values()]
-    return math.fsum(values) / len(values) if seeds else math.nan
+    parts = [slice(None)] if rows.judged is None else [rows.judged[seed] for seed in estimate.seeds]
+    values = [metrics.find(metric).score(rows.gold[at], answers[at], positive) for at in parts]
+    majority = math.fsum(values) / len(values) if estimate.seeds else math.nan
+    return Score(set_name, metric, estimate, majority)
 
 
 # ------------------------------------------------------------------------------------- comparisons
 
 
-def controlled_methods(method: str, methods: Mapping[str, Method], present: Iterable[str]) -> list[str]:
-    """The methods that ``method`` controls for, as far as they are part of the grid.
-
-    A variant (``variant_of``) without controls of its own has those of the method that it is a variant of.
-    """
-    others = [name for name in present if name != method]
-    targets = set(methods[method].config.control_for)
-    having_own = {target for name in (*others, method) for target in methods[name].config.control_for}
-    return [
-        name
-        for name in others
-        if name in targets or (name not in having_own and targets.intersection(methods[name].config.variant_of))
-    ]
+def parents(method: str, inputs: Inputs) -> list[Control]:
+    """What ``method`` is to the methods that it declares that it is a control for."""
+    declares = inputs.methods[method].config.control_for
+    return [control for control in inputs.controls if declares and control.name == method]
 
 
-def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str) -> list[str]:
-    """The reference first, then methods in the order of the grid, each followed by its controls."""
-    parents = {name: next(iter(controlled_methods(name, methods, names)), None) for name in names}
-    order: list[str] = [reference] if reference in names else []
+def ordered(parents: Mapping[str, str | None], reference: str) -> list[str]:
+    """The reference first, then methods in the order of the grid, each followed by those that have it as parent."""
+    order: list[str] = [reference] if reference in parents else []
 
     def add(name: str) -> None:
         if name not in order:
             order.append(name)
-            for other in names:
-                if parents[other] == name:
+            for other, parent in parents.items():
+                if parent == name:
                     add(other)
 
     # Methods that name each other as controls have no root: they come last.
-    for name in sorted(names, key=lambda name: parents[name] is not None):
+    for name in sorted(parents, key=lambda name: parents[name] is not None):
         add(name)
     return order
 
 
-def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
-    """Return those of ``names`` that ``method`` is compared with."""
-    zero = {name for name in names if method in methods[name].zero_for}
-    differs = {name: "plain fine-tuning" for name in names if name in zero}
-    differs |= {c: methods[c].differs_by for c in names if method in controlled_methods(c, methods, names)}
-    differs |= {name: "one ingredient alone" for name in methods[method].config.combines if name in names}
-    pairs = [Pair(method, reference, "reference", "", reference in zero)] if reference in names else []
-    pairs += [
-        Pair(method, other, "control" if other in zero else "replacement", text, other in zero)
-        for other, text in differs.items()
-        if other != reference
-    ]
-    return [pair for pair in pairs if pair.other != method]
+def opposites(method: str, inputs: Inputs, names: Sequence[str]) -> Iterator[Pair]:
+    """Pair ``method`` with those of ``names`` that it is compared with."""
+    own = [one for one in inputs.controls if one.control_for == method and one.name in names]
+    reference, zero = inputs.config.reference, {control.name for control in own if control.zero}
+    if reference in names and reference != method:
+        yield Pair(method, reference, "reference", "", reference in zero)
+    for control in sorted(own, key=lambda one: (not one.zero, names.index(one.name))):
+        other, text = inputs.methods[control.name], control.differs_by
+        if control.name in inputs.methods[method].config.combines:
+            text = "one ingredient alone"
+        elif not other.config.control_for and not any(phase.regularisers for phase in other.phases):
+            text = "plain fine-tuning"
+        if control.name != reference:
+            yield Pair(method, control.name, "control" if control.zero else "replacement", text, control.zero)
 
 
 def compared(
@@ -191,12 +174,15 @@ def compared(
         candidates: arms that the other side was picked from, which share the error.
     """
     metric, described = data.primary, metrics.find(data.primary)
-    reach = described.largest_difference
+    reach, finished = described.largest_difference, {name: cell.finished for name, cell in data.cells.items()}
     point = point_of(metric, (arms["dev"].one(name).mean for name in data.cells)) if "dev" in arms else 1.0
     comparisons = []
     for role in dict.fromkeys(pair.role for pair in pairs):
         family = [pair for pair in pairs if pair.role == role]
-        looked = [_look(data, pair, looks, config) for pair in family]
+        runs = [digests(finished[pair.method], finished[pair.other]) for pair in family]
+        looked = [looks.at(data.name, pair.method, pair.other, own) for pair, own in zip(family, runs)]
+        if config.looks == "planned":  # the one that was planned costs nothing
+            looked = [None if look is None or len(look.seeds) == 1 else look for look in looked]
         parts = max((shares(look.number) for look in looked if look is not None), default=1)
         for name, own in arms.items():
             samples = [own.sample(pair.method, pair.other) for pair in family]
@@ -209,13 +195,12 @@ def compared(
                 shares=parts * candidates,
             )
             for pair, verdict, look, sample in zip(family, verdicts, looked, samples, strict=True):
-                estimate = bounded(own.difference(pair.method, pair.other), -reach, reach)
                 mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
                 comparison = Comparison(
                     **vars(pair),
                     set=name,
                     metric=metric,
-                    estimate=estimate,
+                    estimate=bounded(own.difference(pair.method, pair.other), -reach, reach),
                     verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
                     n_examples=own.count,
                     compute_ratio=mine / theirs if mine and theirs else None,
@@ -224,13 +209,6 @@ def compared(
                 )
                 comparisons.append(comparison)
     return comparisons
-
-
-def _look(data: BlockData, pair: Pair, looks: Looks, config: ReportConfig) -> Look | None:
-    """Which look this is, remembered; None for the one that was planned."""
-    runs = digests(data.cells[pair.method].finished, data.cells[pair.other].finished)
-    look = looks.at(data.name, pair.method, pair.other, runs)
-    return None if look is None or (len(look.seeds) == 1 and config.looks == "planned") else look
 
 
 def against_frozen(block: Block, arms: Mapping[str, Arms], looks: Looks, config: ReportConfig) -> Block:

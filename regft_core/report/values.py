@@ -10,6 +10,7 @@ from regft_core.report.facts import Cost, TunedArm
 from regft_core.report.formatting import listed, score, sign
 from regft_core.report.looks import Look
 from regft_core.report.read_grid import BlockData, CellData
+from regft_core.settings.controls import Control
 from regft_core.statistics.arms import RankSet
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
@@ -95,8 +96,8 @@ class Comparison(Pair):
 class Row(CellData):
     """One method in one block: what was read, and what follows from it."""
 
-    #: The method that this arm controls for, when that is part of the block.
-    control_for: str | None
+    #: What it is to the methods of the block that it declares itself a control for.
+    control_for: tuple[Control, ...]
     #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]
     cost: Cost

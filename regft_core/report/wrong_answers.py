@@ -16,6 +16,7 @@ import pandas as pd
 
 from regft_core import metrics
 from regft_core.data.examples import Example, read_jsonl
+from regft_core.evaluate.evaluated import positive_of
 from regft_core.kinds import find
 from regft_core.report.values import Block
 from regft_core.serve.out_of_fold import Answers, OutOfFold
@@ -32,18 +33,15 @@ MOST_LABELS = 12
 
 @dataclass(frozen=True)
 class SetAnswers:
-    """Answers to one set.
+    """Answers to one set, of so many ``models``.
 
     Attributes:
-        models: how many runs they are from.
-        score: of the primary metric.
         confusion: [L][L] rows by gold label and predicted label; None where a row has not exactly one label.
         classes: label -> ``rows``, ``precision``, ``recall``, ``f1``; 0 where it was never predicted or never occurs.
         kept: the primary ``score`` of a ``share`` of the rows, the most confident, and the lowest ``confidence`` there.
         bias: mean probability of the answers minus the share of right ones; of values the mean error.
         groups: the worst by ``score``, the share of right answers or the mean distance of values; with their ``rows``.
         mistakes: the most confident ones (``size``), or the largest distances.
-        wrong: wrong answers.
         probability, right: [n] of each answer (of several labels of each label); ``curve``: (share, score) as ``kept``.
         gold, predicted: [n] labels and answers.
     """
@@ -96,7 +94,7 @@ def answers_of(block: Block, root: Path, seeds: Sequence[int]) -> dict[str, SetA
 def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mapping[str, Example]) -> SetAnswers:
     answers, kind = runs.once(seed, name), find(block.described.kind)
     labels = block.described.sets[name].labels or block.described.labels or []
-    metric, positive = metrics.find(block.primary), block.positive[name]
+    metric, positive = metrics.find(block.primary), positive_of(block.described, name)
     gold, predicted, n = answers.gold, answers.predicted, len(answers.ids)
     error = np.abs(gold.astype(float) - predicted.astype(float))
     probability, right, doubt, confusion = np.empty(0), answers.right, -error, None

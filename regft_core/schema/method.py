@@ -147,8 +147,6 @@ class Method:
         phases: in the order in which they run; the last one is ``finetune``.
         of: the method whose declared control this is; None for a method with a file or a base.
         flipped: settings, or beginnings of settings, that are not tuned with those of that arm.
-        differs_by: in what it differs from the methods that it is a control for, in a sentence.
-        zero_for: the listed methods that it is at strength 0.
     """
 
     name: str
@@ -156,8 +154,6 @@ class Method:
     phases: tuple[Phase, ...]
     of: str | None = None
     flipped: tuple[str, ...] = ()
-    differs_by: str = ""
-    zero_for: tuple[str, ...] = ()
 
     @property
     def earlier(self) -> tuple[Phase, ...]:

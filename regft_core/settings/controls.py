@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,25 +100,6 @@ def _training(builder: MethodBuilder, method: Method) -> str:
     ]
     settings = sorted(builder.settings_of(method, acting=True).items())
     return repr([trials_of(builder.settings.tuning, method), layers, settings])
-
-
-def described(methods: Mapping[str, Method], controls: Sequence[Control]) -> dict[str, Method]:
-    """Return the listed methods; a control says of which ones it is a control or has strength 0, and how it differs."""
-    found = dict(methods)
-    for name, method in methods.items():
-        mine, config = [control for control in controls if control.name == name], method.config
-        # Plain fine-tuning is the control of every method.
-        plain = not method.finetune.explicit and not any(phase.regularisers for phase in method.phases)
-        texts: dict[str, list[str]] = {}
-        for control in mine:
-            if control.control_for in config.control_for or (control.declared != name and not plain):
-                texts.setdefault(control.differs_by, []).append(control.control_for)
-        each = [f"for {listing(names)}: {text}" if len(texts) > 1 else text for text, names in texts.items() if text]
-        targets = dict.fromkeys([*config.control_for, *(name for names in texts.values() for name in names)])
-        config = config.model_copy(update={"control_for": tuple(targets)})
-        zero_for = tuple(control.control_for for control in mine if control.zero)
-        found[name] = replace(method, config=config, differs_by="; ".join(each), zero_for=zero_for)
-    return found
 
 
 def warnings_of(builder: MethodBuilder, methods: Mapping[str, Method], controls: Sequence[Control]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from regft_core.schema.params import OodChoice, Params, TaskSettings
 from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import OodConfig, TaskConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.controls import controls_of, described, warnings_of
+from regft_core.settings.controls import controls_of, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.layers import lay, on_task, shared_sections
 from regft_core.settings.method_errors import check_compositions, check_encoders, check_layers, check_lent, check_tuning
@@ -259,7 +259,7 @@ def open_project(
         root,
         params,
         reader.tasks,
-        described(methods, controls),
+        methods,
         builder,
         tuple(dict.fromkeys(reader.warnings)),
         reader.documents,

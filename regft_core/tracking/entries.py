@@ -48,7 +48,6 @@ class Entry:
     """One run in MLflow: of a cell, of a seed (nested in its cell), of a phase (nested in its seed), or of the report.
 
     Attributes:
-        kind: ``cell``, ``run``, ``phase`` or ``report``.
         identity: a tracker logs an entry once. Another key, evaluation, finding or mark, of a cell another seed or
             verdict, of the report another file make another entry.
         keys: seed -> key, of a run its own alone.
@@ -56,7 +55,6 @@ class Entry:
         scores: metric -> its value. ``points``: curves; of a cell those of its first seed.
         files: artifact -> its content, or the file with it.
         tensors: files of the run store that are summarised when the run is logged.
-        nested: entries of the runs below it.
     """
 
     kind: str

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from regft_core.disk.canonical import sha256_text
+from regft_core.report.facts import all_seconds
 from regft_core.report.formatting import as_shown
 from regft_core.runs.records import RunRecord, Tuned
 from regft_core.runs.work import Work
@@ -78,12 +79,9 @@ def scores_of(evaluation: RunRecord | None, primary: str) -> dict[str, float]:
 
 def costs_of(run: RunRecord, evaluation: RunRecord | None) -> dict[str, float]:
     """Passes of all phases (plain fine-tuning = 1), seconds of all training, and on a GPU the peak memory."""
-    cost = run.cost.plain() | (evaluation.cost.plain() if evaluation else {})
-    costs = {
-        "cost": cost.get("declared_ratio"),
-        "seconds": sum(cost.get(name) or 0.0 for name in ("train_seconds", "fit_seconds", "search_seconds")),
-        "peak_memory_gib": (cost.get("peak_memory_bytes") or 0) / 2**30 or None,
-    }
+    cost = run.cost.model_copy(update=evaluation.cost.plain() if evaluation else {})
+    memory = (cost.peak_memory_bytes or 0) / 2**30 or None
+    costs = {"cost": cost.declared_ratio, "seconds": all_seconds(cost), "peak_memory_gib": memory}
     return {name: round(float(value), 2) for name, value in costs.items() if value is not None}
 
 

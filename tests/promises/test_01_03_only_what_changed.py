@@ -17,7 +17,8 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from regft_core.tracking import sync_project
+from regft_core.runs.opened_project import open_project
+from regft_core.tracking import sync
 from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, git, ran, stored
 from tests.promises.kit import change, edit
 
@@ -314,7 +315,7 @@ def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path)
     dvc(project, "exp", "run", "--queue", "-n", "queued", "-S", setting)
     dvc(project, "exp", "run", "--run-all")
     assert stored(project) == before + 2
-    sync_project(project)
+    sync(open_project(project))
     logged, table = logged_as(project, "queued"), dvc(project, "exp", "show", "--csv").splitlines()
     assert "chain own-16" in {run.info.run_name for run in logged}
     shown = {line.split(",")[1] for line in table if line.startswith("queued,")}

@@ -19,10 +19,11 @@ from regft_core.rng import derive
 from regft_core.runs.outputs import write_folder
 from regft_core.runs.work import CURVES, Work
 from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
+from regft_core.schema.method import Method, Phase
 from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
 from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
+from regft_core.settings.controls import Control
 from regft_core.settings.project import Cell
 
 TRAINING = TrainingConfig(epochs=3)
@@ -69,21 +70,6 @@ class Noise(StrictModel):
 
 
 @dataclass(frozen=True)
-class Meta:
-    """Stands for ``config.method.Method``."""
-
-    config: MethodConfig
-    phases: tuple[Phase, ...]
-    training: TrainingConfig
-    differs_by: str = ""
-    zero_for: tuple[str, ...] = ()
-
-    @property
-    def earlier(self) -> tuple[Phase, ...]:
-        return self.phases[:-1]
-
-
-@dataclass(frozen=True)
 class Task:
     """A task's shape."""
 
@@ -94,27 +80,29 @@ class Task:
     labels: tuple[str, ...] = ("negative", "positive")
 
 
-def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
+def methods_of(arms: Mapping[str, Arm]) -> dict[str, Method]:
     """The methods as ``Project.methods`` would give them."""
     found = {}
     for name, arm in arms.items():
-        config = MethodConfig.model_validate(
-            {
-                "description": arm.description,
-                "control_for": [arm.control_for] if arm.control_for else [],
-                "differs_in": ["regularisers"] if arm.control_for else [],
-            }
-        )
-        zero_for = config.control_for if arm.zero_for is None else arm.zero_for
-        differs = f"no {arm.control_for}" if arm.control_for else ""
+        control = {"control_for": [arm.control_for], "differs_in": ["regularisers"]} if arm.control_for else {}
+        config = MethodConfig.model_validate({"description": arm.description, **control})
         training = TrainingConfig.model_validate(TRAINING.model_dump() | dict(arm.overrides))
         plain = arm.control_for or name == "vanilla"
         regularisers = () if plain else (("noise", Noise(scale=2e-5)),)
         repeat = RepeatConfig(times=arm.members)
         search = Phase("search", DataConfig(split=0.8), "checkpoint", repeat, None, regularisers, training, {})
         last = Phase("finetune", DataConfig(), "checkpoint", None, None, regularisers, training, {})
-        found[name] = Meta(config, (search, last) if arm.search else (last,), training, differs, zero_for)
+        found[name] = Method(name, config, (search, last) if arm.search else (last,))
     return found
+
+
+def controls_of(arms: Mapping[str, Arm]) -> Iterator[Control]:
+    """The controls of the methods as ``Project.controls`` would give them."""
+    for name, arm in arms.items():
+        own = [arm.control_for] if arm.control_for else []
+        zero = own if arm.zero_for is None else arm.zero_for
+        for other in dict.fromkeys([*own, *zero]):
+            yield Control(name, other, f"no {arm.control_for}" * bool(own), other in zero, name, listed=True)
 
 
 def build(
@@ -153,7 +141,7 @@ def inputs_of(
     """Write everything and return the grid as a report sees it; ``report``: values of that section."""
     cells, methods = build(root, arms, tasks, sizes, seeds), methods_of(arms)
     config, training = ReportConfig(**report), dict.fromkeys(tasks, TRAINING)
-    return Inputs(root, cells, tuple(seeds), config, methods, training=training)  # type: ignore[arg-type]
+    return Inputs(root, cells, tuple(seeds), config, methods, [*controls_of(arms)], training=training)
 
 
 def _write(path: Path, text: str) -> None:
@@ -261,7 +249,7 @@ def _logits(arm: Arm, gold: np.ndarray, task: Task, seed: int, set_name: str, sh
 
 
 def _cell(
-    root: Path, name: str, arm: Arm, meta: Meta, described: dict[str, Any], gold: dict[str, np.ndarray], task: Task,
+    root: Path, name: str, arm: Arm, meta: Method, described: dict[str, Any], gold: dict[str, np.ndarray], task: Task,
     size: int | str, seeds: Sequence[int],
 ) -> None:  # fmt: skip
     cell = Cell(name, described["task"], size)

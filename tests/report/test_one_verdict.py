@@ -18,7 +18,6 @@ from regft_core.report import build_report, show
 from regft_core.report import page as pages
 from regft_core.report.facts import best_of_k
 from regft_core.report.looks import Looks
-from regft_core.report.read_grid import read_grid
 from regft_core.statistics.verdict import SYMBOLS, overall
 from tests.report.synthetic import Arm, Task, inputs_of
 
@@ -119,7 +118,7 @@ def test_no_two_views_contradict_each_other(part: int, tmp_path: Path) -> None:
         )
         reference = str(rng.choice([*arms, "absent"]))
         inputs = inputs_of(root, arms, {"one": task}, range(seeds), bootstrap_samples=100, reference=reference)
-        report = build_report(read_grid(inputs), inputs, Looks())
+        report = build_report(inputs, Looks())
         names = [block.name for block in report.blocks]
         check(report, pages.render(report, inputs, dict.fromkeys(names, NO_FIGURES), dict.fromkeys(names, ())))
 

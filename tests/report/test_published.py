@@ -17,7 +17,7 @@ from regft_core.report import Inputs, Report, write_report
 from regft_core.report import published_table as words
 from regft_core.report.averages import average_columns
 from regft_core.report.formatting import number
-from regft_core.schema.params import ReportConfig, weights_of
+from regft_core.schema.params import ReportConfig
 from regft_core.settings.project import Cell
 from regft_core.statistics.learning_curve import expected_max
 from tests.report.grids import terminal
@@ -259,10 +259,6 @@ def grid(make: Any) -> Any:
         "scores": Task("regression", ("mse",), ood=()),
     }
     return make({"vanilla": Arm(0.6), "hype_n": Arm(0.85)}, tasks, seeds=SEEDS, out="reports")
-
-
-def test_weights_of_parts() -> None:
-    assert weights_of(["a", ["b", "b/other"]]) == {("a", "dev"): 0.5, ("b", "dev"): 0.25, ("b", "other"): 0.25}
 
 
 def test_a_mean_over_tasks_and_sets(grid: Any) -> None:

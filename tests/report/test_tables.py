@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from regft_core.report.results import Results, thinned
 from regft_core.report.scores import ordered
 from regft_core.runs.work import CurvePoint
 from regft_core.schema.tasks import RESERVED_SETS
+from regft_core.settings.controls import Control
 from tests.errors import raises_code
 from tests.report import grids
 from tests.report.synthetic import Arm, Task, edited
@@ -51,12 +51,7 @@ def test_memory_and_kinds_of_device(make: Any) -> None:
 @given(st.data())
 def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1))
-    targets = st.lists(st.sampled_from([*names, "absent"]), max_size=2).map(tuple)
-    methods = {
-        n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(targets), variant_of=data.draw(targets)))
-        for n in names
-    }
-    found = ordered(names, methods, "a")
+    found = ordered({name: data.draw(st.sampled_from([*names, None])) for name in names}, "a")
     assert sorted(found) == sorted(names)
     if "a" in names:
         assert found[0] == "a"
@@ -92,6 +87,14 @@ def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
     heads = [column.head for column in leaderboard(found, "vanilla").columns]
     assert "vs replaced" in heads
     assert "gain" not in heads, "the reference has a column of its own"
+
+
+def test_a_control_that_only_its_method_names_is_compared_and_stands_as_a_method(make: Any) -> None:
+    """``controlled_by``: the other arm's file does not say that it is a control."""
+    built = make({"vanilla": Arm(0.7), "good": Arm(0.8), "other": Arm(0.75)}, {"one": Task(n=60)}, seeds=[0, 1])
+    (block,) = built.again(None, controls=[Control("other", "good", "another teacher", False, "other", True)]).blocks
+    (c,) = block.row("good").against("replacement")
+    assert (c.other, c.differs_by, block.row("other").control_for) == ("other", "another teacher", ())
 
 
 # -------------------------------------------------------------------------------------------- files

@@ -28,8 +28,7 @@ from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
 from tests.hub_double import serving
-from tests.promises.kit import done
-from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, write_csv
+from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv
 
 
 def card_of(directory: Path) -> str:
@@ -72,18 +71,6 @@ def test_the_hub_reads_the_scores_of_a_card_that_is_pushed(
         assert (hub.made, pushed.files) == (["new"], {name: path.read_bytes() for name, path in files.items()})
 
 
-def test_the_commands_that_the_report_names_work(trained: Path) -> None:
-    page = (trained / "reports" / "report.html").read_text()
-    command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
-    name, *arguments = command[1].split()
-    printed = re.search(
-        r"regft (predict --model \S+ --data new.csv --out predictions.csv)", done(trained, name, *arguments)
-    )
-    write_csv(trained / "new.csv", [("review", "one", "other"), ("good film", "good", "bad")])
-    done(trained, *printed[1].split(), "--overwrite")
-    assert (trained / "predictions.csv").is_file()
-
-
 def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: Path, tmp_path: Path) -> None:
     """The answers of the evaluation are replaced by ones whose guarantee is known."""
     copy = tmp_path / "project"
@@ -116,35 +103,28 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
 # -------------------------------------------------------------------------------------------------------- submissions
 
 
-DESCRIBED = {"kind": "classification", "labels": ["bad", "good"]}
 ROWS = [Example(str(10 + n), "x", None, 0) for n in range(3)]
-LOGITS = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
+LOGITS = [[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]]
+NUMBERED = {"labels": {"bad": "0", "good": "1"}}
 
 
-def submission(**given: Any) -> SubmissionConfig:
-    return SubmissionConfig.model_validate({"files": {"X.tsv": "test"}, **given})
-
-
-def test_glue_has_positions_and_labels_by_name() -> None:
-    lines = submission_lines(submission(format="glue"), ROWS, LOGITS, DESCRIBED)
-    assert lines == ["index\tprediction", "0\tgood", "1\tbad", "2\tgood"]
-    named = submission(format="glue", labels={"bad": "0", "good": "1"})
-    assert submission_lines(named, ROWS, LOGITS, DESCRIBED)[1:] == ["0\t1", "1\t0", "2\t1"]
-
-
-def test_glue_values_are_within_the_range() -> None:
-    task = {"kind": "regression", "labels": None, "range": [0.0, 5.0]}
-    lines = submission_lines(submission(format="glue"), ROWS, np.array([[-0.2], [3.14159], [7.0]]), task)
-    assert lines[1:] == ["0\t0.000", "1\t3.142", "2\t5.000"]
-
-
-def test_clue_is_json_lines_with_the_sets_own_ids() -> None:
-    lines = submission_lines(submission(format="clue", labels={"bad": "0", "good": "1"}), ROWS, LOGITS, DESCRIBED)
-    assert [json.loads(line) for line in lines] == [
-        {"id": 10, "label": "1"},
-        {"id": 11, "label": "0"},
-        {"id": 12, "label": "1"},
-    ]
+@pytest.mark.parametrize(
+    ("asked", "logits", "lines"),
+    [
+        ({"format": "glue"}, LOGITS, ["index\tprediction", "0\tgood", "1\tbad", "2\tgood"]),
+        ({"format": "glue", **NUMBERED}, LOGITS, ["index\tprediction", "0\t1", "1\t0", "2\t1"]),
+        # Values are within the range.
+        ({"format": "glue"}, [[-0.2], [3.14159], [7.0]], ["index\tprediction", "0\t0.000", "1\t3.142", "2\t5.000"]),
+        # JSON lines have the set's own ids.
+        ({"format": "clue", **NUMBERED}, LOGITS, [{"id": 10 + n, "label": label} for n, label in enumerate("101")]),
+    ],
+)
+def test_a_submission_is_in_the_benchmarks_format(asked: dict[str, Any], logits: list[Any], lines: list[Any]) -> None:
+    config = SubmissionConfig.model_validate({"files": {"X.tsv": "test"}, **asked})
+    kinds = {1: {"kind": "regression", "labels": None, "range": [0.0, 5.0]}}
+    task = kinds.get(len(logits[0]), {"kind": "classification", "labels": ["bad", "good"]})
+    found = submission_lines(config, ROWS, np.array(logits), task)
+    assert [json.loads(line) if line[0] == "{" else line for line in found] == lines
 
 
 @pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"])

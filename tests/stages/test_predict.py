@@ -303,21 +303,19 @@ def test_columns_are_kept_and_pairs_need_names(model: ServedModel, exported: dic
         ("jsonl", b'{"review": "good"}\nnot json\n', "not-json"),
         ("csv", b"review\ngood\nbad,film\n", "field-count"),
         ("text", b"good\n\xff\xfe\n", "not-utf8"),
+        ("jsonl", b"", "empty-file"),
+        ("csv", b"", "empty-file"),
+        ("text", b"", "no-rows"),
     ],
 )
 def test_a_wrong_line_ends_it_and_those_before_are_answered(
     model: ServedModel, form: str, content: bytes, code: str
 ) -> None:
     out = io.StringIO()
-    with raises_code(DataError, code, "standard input"):
+    with raises_code(DataError, code, *["standard input"] * bool(content)):
         predict_stream(model, io.BytesIO(content), out, form)
-    assert len(out.getvalue().splitlines()) == (0 if form == "text" else 1)  # text is decoded block by block
-
-
-@pytest.mark.parametrize(("form", "code"), [("jsonl", "empty-file"), ("csv", "empty-file"), ("text", "no-rows")])
-def test_nothing_to_answer_is_an_error(model: ServedModel, form: str, code: str) -> None:
-    with raises_code(DataError, code):
-        streamed(model, b"", form)
+    answered = bool(content) and form != "text"  # text is decoded block by block
+    assert len(out.getvalue().splitlines()) == answered
 
 
 def test_a_line_is_answered_before_the_next_one_comes(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:

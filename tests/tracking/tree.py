@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from csv import DictReader
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from safetensors.numpy import save_file
 
 from regft_core.settings.project import Cell
 from regft_core.tracking import MLFLOW
-from regft_core.tracking import sync as sync_with_store
+from regft_core.tracking import sync as sync_project
 from regft_core.tracking.trackers.mlflow import database_uri
 from tests.report.synthetic import Arm, Task, build, key_of
 
@@ -29,7 +30,10 @@ TASK = Task(metrics=("accuracy",), n=20, ood=("hans",))
 
 def sync(root: Path, cells: Iterable[Cell], seeds: Sequence[int], trackers: Sequence[str] = MLFLOW) -> str:
     """Log the runs of some cells of a tree."""
-    return sync_with_store(root, cells, seeds, root / ".regft", trackers)
+    grid = SimpleNamespace(tasks=["rte"], sizes=[300], seeds=seeds)
+    params: Any = SimpleNamespace(grid=grid, task_settings={}, store=SimpleNamespace(path=".regft"))
+    project: Any = SimpleNamespace(root=root, params=params, methods=[cell.method for cell in cells])
+    return sync_project(project, trackers)
 
 
 @dataclass

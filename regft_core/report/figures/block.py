@@ -45,18 +45,15 @@ def figures(block: Block) -> dict[str, str]:
 
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
-    sets = {f"{name} (n = {block.sets[name]})": name for name in block.set_rows}
-    shown = {title: _dots(block, name) for title, name in sets.items()}
-    ends = {title: _ends(block, name) for title, name in sets.items()}
+    shown, ends = dict[str, list[Marks]](), dict[str, list[float]]()
+    for name in block.set_rows:
+        title, told = f"{name} (n = {block.sets[name]})", [row for row in block.rows if not row.constant]
+        shown[title] = _dots(block, name)
+        estimates = (row.scores[name][block.primary].estimate for row in told)  # by which the axis goes
+        ends[title] = [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
     x = block.primary + (" × 100" if factor(block.primary) == 100 else "")
     return _by_set(f"scores-{block.name}", f"Scores of all seeds on {block.title}", block, shown, ends, labels, x)
-
-
-def _ends(block: Block, name: str) -> list[float]:
-    """Scores on a set and the ends of their intervals, by which an axis goes: not those of constant answers."""
-    estimates = (row.scores[name][block.primary].estimate for row in block.rows if not row.constant)
-    return [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
 
 
 def _dots(block: Block, name: str) -> list[Marks]:

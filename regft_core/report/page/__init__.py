@@ -11,6 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from regft_core import metrics
+from regft_core.data import lengths
+from regft_core.data.splits import split_line
 from regft_core.disk.canonical import canonical_json
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
@@ -20,6 +22,7 @@ from regft_core.report.figures import LIGHT
 from regft_core.report.figures.evaluation_charts import over_sizes, table_figures
 from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.read_grid import Inputs
+from regft_core.report.scores import parents
 from regft_core.report.values import Block, Comparison, Report, Row, smaller
 from regft_core.report.wrong_answers import MOST_LABELS
 from regft_core.settings.layers import settings
@@ -42,7 +45,8 @@ def _environment() -> Environment:
         "capitalise": lambda text: text[:1].upper() + text[1:],
         # The full value for sorting and for those who read the source; empty when there is none.
         "sort_value": lambda value: "" if value is None or value != value else repr(float(value)),
-        "plural": plural,
+        **{"plural": plural, "draws": facts.draws, "split_line": split_line},
+        **{"in_order": lengths.in_order, "share": lengths.share},
     }
     environment.globals |= {
         **{"grid": published_table.grid, "family": claims.family, "rule": claims.RULE},
@@ -87,6 +91,7 @@ def render(
         size_scores=size_scores,
         size_numbers=size_numbers,
         methods={name: methods[name] for name in present},
+        parents={name: parents(name, inputs) for name in present},
         uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
         sources=[
             (name, source)
@@ -94,7 +99,7 @@ def render(
             for source in settings(methods[name], discover())
             if source.given or source.value is not None
         ],
-        data_facts=facts.data_facts(report.blocks),
+        tasks={block.task: [b for b in report.blocks if b.task == block.task] for block in report.blocks},
         models=[*{canonical_json(trained.model): trained.model for trained in manifests}.values()],
         versions=[*{canonical_json(trained.versions): trained.versions for trained in manifests}.values()],
         training=shared,

@@ -44,12 +44,9 @@ RECORD = "record.json"
 
 
 def log(root: Path, read: Callable[[], list[Entry]]) -> str:
-    """Log the runs of the grid's cells, and the report; return one line for the screen.
+    """Log the runs of the grid's cells, and the report; runs of anything else lose the tag ``current``.
 
-    Args:
-        root: ``mlflow.db`` and ``mlartifacts/`` are written there; those of the project itself where this is a copy of
-            it for an experiment.
-        read: returns the grid; runs of anything else lose the tag ``current``.
+    They go to the database of the project itself where ``root`` is a copy of it for an experiment.
 
     Raises:
         DataError: a file of ``work/`` is not what it should be.
@@ -66,10 +63,13 @@ def log(root: Path, read: Callable[[], list[Entry]]) -> str:
         done = f"MLflow: {tracker.created} runs logged, {len(tracker.seen) - tracker.created} as before"
         if home != root:
             return f"{done}, in {home / 'mlflow.db'}"
-        earlier = tracker.retire()
+        others = [run for run in tracker.runs.values() if run.info.run_id not in tracker.seen]
+        for run in others:
+            if "current" in run.data.tags and run.info.lifecycle_stage == "active":
+                tracker.client.delete_tag(run.info.run_id, "current")
         for key, value in experiment_tags([entry for entry in entries if entry.kind == "cell"]).items():
             tracker.client.set_experiment_tag(tracker.experiment, key, value)
-    return f"{done}, {earlier} of earlier configurations"
+    return f"{done}, {len(others)} of earlier configurations"
 
 
 @contextmanager
@@ -102,8 +102,6 @@ class Tracker:
     """The open database.
 
     Attributes:
-        root: of the project.
-        client: MLflow's own.
         runs: identity -> its run, among those that a sync made.
         seen: ids of the runs that the files hold now; ``created``: how many of them are new.
     """
@@ -168,10 +166,7 @@ class Tracker:
     def put(self, entry: Entry, source: Mapping[str, str], current: bool, parent: str | None = None) -> None:
         """Log an entry and those nested in it, each of them once; those that are known are tagged.
 
-        Args:
-            source: tags of what is logged now.
-            current: whether the entries are those of the project, not of an experiment elsewhere.
-            parent: id of the run above.
+        ``source``: tags of what is logged now; ``current``: whether it is the project's, no experiment's elsewhere.
         """
         run = self.runs.get(entry.identity)
         links = {PARENT: parent} if parent and (current or run is None) else {}
@@ -211,14 +206,6 @@ class Tracker:
             write_json(self._folder(run.info.run_id) / RECORD, {**record, "tags": {**record["tags"], **changed}})
             for key, value in changed.items():
                 self.client.set_tag(run.info.run_id, key, value)
-
-    def retire(self) -> int:
-        """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
-        others = [run for run in self.runs.values() if run.info.run_id not in self.seen]
-        for run in others:
-            if "current" in run.data.tags and run.info.lifecycle_stage == "active":
-                self.client.delete_tag(run.info.run_id, "current")
-        return len(others)
 
     def _new(self, name: str, start: int, kind: str) -> str:
         return str(self.client.create_run(self.experiment, start, {KIND: kind}, name).info.run_id)

@@ -44,7 +44,7 @@ def listing(*names: str, more: str = "") -> str:
     return PARAMS.replace("  - noise  # plain\n", f"  - noise  # plain\n{lines}") + more
 
 
-def differences(project: Any) -> dict[str, str]:
+def controls_of_noise(project: Any) -> dict[str, str]:
     return {one.name: one.differs_by for one in project.controls if one.control_for == "noise"}
 
 
@@ -53,7 +53,7 @@ def test_a_control_needs_no_file(load: Load) -> None:
     control, method = project.methods["noise_flat"], project.methods["noise"]
     assert dict(control.finetune.regularisers)["noise"].shape == "uniform"  # type: ignore[attr-defined]
     assert (control.of, control.config.control_for) == ("noise", ("noise",))
-    assert differences(project)["noise_flat"] == "noise.shape is uniform instead of normal (another law)"
+    assert controls_of_noise(project)["noise_flat"] == "noise.shape is uniform instead of normal (another law)"
     assert control.training == method.training
     assert missing(project.controls) == ["noise_still"]
 
@@ -84,7 +84,7 @@ def test_own_settings_of_a_control_are_laid_over_and_warned_of(load: Load) -> No
     assert project.methods["noise_flat"].training.epochs == 11
     [warning] = [text for text in project.warnings if "noise_flat" in text and "in more than" in text]
     assert "training.epochs" in warning
-    assert "training.epochs is 11 instead of" in differences(project)["noise_flat"]
+    assert "training.epochs is 11 instead of" in controls_of_noise(project)["noise_flat"]
 
 
 TUNED = """\
@@ -137,7 +137,7 @@ regularisers:
 """
     changes = {NOISE: text, "params.yaml": listing("noise_short", "noise_plain", "noise_longer")}
     project = load(changes)
-    said = differences(project)
+    said = controls_of_noise(project)
     epochs = project.methods["noise"].training.epochs
     assert said["noise_short"] == f"training.epochs is 1 instead of {epochs} (one epoch)"
     assert said["noise_plain"] == "no noise (nothing is added)"
@@ -164,7 +164,7 @@ def test_a_hand_written_control_that_drifts_is_warned_of(load: Load) -> None:
     [warning] = [text for text in project.warnings if "in more than" in text]
     assert warning.startswith("pipelines/methods/quiet.yaml:2: the control 'quiet' differs from 'noise' in more than")
     assert "training.epochs" in warning
-    assert "training.epochs is 1 instead of" in differences(project)["quiet"]
+    assert "training.epochs is 1 instead of" in controls_of_noise(project)["quiet"]
 
 
 # --------------------------------------------------------------------------------------- in params.yaml

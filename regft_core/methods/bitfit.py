@@ -41,8 +41,6 @@ Terms = Literal["all", "query_and_intermediate", "norms"]
 
 
 class BitFitConfig(StrictModel):
-    """Options of BitFit."""
-
     terms: Terms = Field("all", description="which biases are trained; norms: scales and biases of the norms")
     chosen: Literal["bias", "random"] = Field(
         "bias", description="random: as many entries of the matrices, drawn once (a control)"
@@ -71,8 +69,6 @@ def shares(sizes: Sequence[int], total: int) -> list[int]:
 
 
 class BitFit(Regulariser):
-    """Trains the biases and the head."""
-
     name = "bitfit"
     Config = BitFitConfig
     off = None  # the matrices are frozen in any form

@@ -39,8 +39,6 @@ DRAWN = ("bernoulli", "fixed")
 
 
 class ChildTuningConfig(StrictModel):
-    """Options of Child-Tuning."""
-
     mask: Name = Field(
         "bernoulli",
         description="bernoulli: drawn in every step (F); fixed: drawn once (a control); or the name of the phase "
@@ -67,8 +65,6 @@ def draw_mask(like: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
 
 class ChildTuning(Regulariser):
-    """Masks the gradient after clipping."""
-
     name = "child_tuning"
     Config = ChildTuningConfig
     off: ClassVar[dict[str, Any]] = {"share": 1.0}

@@ -49,8 +49,6 @@ def best_odds(present: Array) -> Array:
 
 
 class ConstantAnswer(Regulariser):
-    """Answers instead of the model, the same for every input. Ours: the usual baseline of majority and mean."""
-
     name = "constant_answer"
     off: ClassVar[dict[str, Any] | None] = None  # an answer that depends on the input is another method
 

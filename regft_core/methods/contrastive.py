@@ -45,8 +45,6 @@ PARTS = ("anchor", "positive", "negative")
 
 
 class ContrastiveConfig(StrictModel):
-    """Options of contrastive fine-tuning."""
-
     partners: Literal["labels", "random"] = Field(
         "labels", description="random: positives and negatives are any rows (a control)"
     )
@@ -106,8 +104,6 @@ def _other_than(row: int, rows: Sequence[int], draw: float) -> int:
 
 
 class Contrastive(Regulariser):
-    """Draws the vectors of one class together and those of different classes apart."""
-
     name = "contrastive"
     Config = ContrastiveConfig
     off: ClassVar[dict[str, Any] | None] = None  # without its loss the phase has none

@@ -43,8 +43,6 @@ SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute
 
 
 class CutoffConfig(StrictModel):
-    """Options of Cutoff."""
-
     variant: Literal["paper", "released"] = "paper"
     kind: Literal["token", "span", "feature"] = "token"
     ratio: float = Field(0.1, ge=0, lt=1, description="share of the tokens, or dimensions, that are erased")
@@ -53,8 +51,6 @@ class CutoffConfig(StrictModel):
 
 
 class Cutoff(Regulariser):
-    """Adds a pass over the partly erased input, its task loss and its divergence from the clean one."""
-
     name = "cutoff"
     Config = CutoffConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "beta": 0.0}

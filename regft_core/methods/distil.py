@@ -40,8 +40,6 @@ from regft_core.training.distances import divergence, kl
 
 
 class DistilConfig(StrictModel):
-    """Options of distillation."""
-
     teacher: Name = Field("teacher", description="the earlier phase whose answers are learned")
     temperature: float = Field(2.0, gt=0, description="divides the logits of both")
     weight: float = Field(0.9, ge=0, le=1, description="of the teacher's answers; the rest is that of the labels")
@@ -52,8 +50,6 @@ class DistilConfig(StrictModel):
 
 
 class Distil(Regulariser):
-    """Mixes the task's loss with the divergence from the teacher's answers."""
-
     name = "distil"
     Config = DistilConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0, "hidden": 0.0}

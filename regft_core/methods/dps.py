@@ -48,8 +48,6 @@ PENALISED_FROM = 50
 
 
 class DpsConfig(StrictModel):
-    """Options of DPS."""
-
     variant: Variant = "paper"
     mode: Literal["dense", "mix"] = "dense"
     drop: float = Field(0.3, ge=0, lt=1, description="share of each matrix that stage II leaves as it is")
@@ -58,8 +56,6 @@ class DpsConfig(StrictModel):
 
 
 class Dps(Regulariser):
-    """Trains, in every second block, only the entries with the largest gradients of the block before."""
-
     name = "dps"
     Config = DpsConfig
     off: ClassVar[dict[str, Any]] = {"drop": 0.0}

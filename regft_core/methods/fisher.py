@@ -33,8 +33,6 @@ from regft_core.training.chunks import quantile_cut
 
 
 class FisherConfig(StrictModel):
-    """Options of the Fisher mask."""
-
     variant: Variant = "paper"
     share: float = Field(0.3, gt=0, le=1, description="share of the entries that stay trained (p_D)")
     scores: Literal["information", "random"] = Field(
@@ -43,8 +41,6 @@ class FisherConfig(StrictModel):
 
 
 class Fisher(Regulariser):
-    """Measures the Fisher information over the training rows and hands on a mask."""
-
     name = "fisher"
     Config = FisherConfig
     off = None  # it changes nothing by itself

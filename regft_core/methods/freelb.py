@@ -40,8 +40,6 @@ ENTRIES = 128 * 1024
 
 
 class FreeLbConfig(StrictModel):
-    """Options of FreeLB."""
-
     steps: int = Field(3, ge=1, le=32, description="passes per step, K")
     ascent_size: float = Field(0.1, ge=0, description="how far the perturbation of an example moves after a pass")
     initial_size: float = Field(0.2, ge=0, description="bound of its norm at the start")
@@ -50,8 +48,6 @@ class FreeLbConfig(StrictModel):
 
 
 class FreeLb(Regulariser):
-    """Trains on every point of an ascent on the word embeddings."""
-
     name = "freelb"
     Config = FreeLbConfig
     off: ClassVar[dict[str, Any]] = {"ascent_size": 0.0, "initial_size": 0.0}

@@ -26,8 +26,6 @@ from regft_core.training.perturbation import draw
 
 
 class HypeConfig(StrictModel):
-    """Options of HyPe."""
-
     distribution: Literal["normal", "uniform", "uniform_one_sided"] = "normal"
     scale: float = Field(1e-5, ge=0, description="sd of the normal law, or bound of the uniform ones; absolute")
     layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False)] = Field(
@@ -43,8 +41,6 @@ class HypeConfig(StrictModel):
 
 
 class Hype(Regulariser):
-    """Adds i.i.d. noise to the hidden states between (or within) layers while training."""
-
     name = "hype"
     Config = HypeConfig
     off: ClassVar[dict[str, Any]] = {"scale": 0.0, "hidden_dropout": "keep"}

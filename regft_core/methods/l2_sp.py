@@ -32,8 +32,6 @@ from regft_core.training.chunks import chunked
 
 
 class L2SpConfig(StrictModel):
-    """Options of L2-SP."""
-
     strength: float = Field(0.01, ge=0, description="of the penalty (alpha)")
     form: Literal["loss", "decoupled"] = Field("loss", description="a term of the loss, or a pull after the step")
     toward: Literal["checkpoint", "start", "zero"] = Field(
@@ -56,8 +54,6 @@ def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float) -> N
 
 
 class L2Sp(Regulariser):
-    """Pulls pretrained tensors back to where they came from."""
-
     name = "l2_sp"
     Config = L2SpConfig
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}

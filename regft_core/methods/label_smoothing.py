@@ -20,14 +20,10 @@ from regft_core.lazy import torch
 
 
 class LabelSmoothingConfig(StrictModel):
-    """Options of label smoothing."""
-
     smoothing: float = Field(0.1, ge=0, lt=1, description="share of the uniform distribution in the target (epsilon)")
 
 
 class LabelSmoothing(Regulariser):
-    """Mixes the labels with the uniform distribution."""
-
     name = "label_smoothing"
     Config = LabelSmoothingConfig
     off: ClassVar[dict[str, Any]] = {"smoothing": 0.0}

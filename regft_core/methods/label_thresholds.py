@@ -29,16 +29,12 @@ BATCH = 64
 
 
 class LabelThresholdsConfig(StrictModel):
-    """Options of fitted thresholds."""
-
     fit: Literal["label", "all", "none"] = Field(
         "label", description="one threshold for each label, or for all together; none: 0.5 (a control)"
     )
 
 
 class LabelThresholds(Regulariser):
-    """Moves the head's bias so that each label is answered from its fitted threshold on."""
-
     name = "label_thresholds"
     Config = LabelThresholdsConfig
     off: ClassVar[dict[str, Any]] = {"fit": "none"}

@@ -29,8 +29,6 @@ from regft_core.hooks.declare import Trainee
 
 
 class LayerwiseDecayConfig(StrictModel):
-    """Options of layer-wise learning-rate decay."""
-
     variant: Variant = Field("paper", description="released: the head lies two steps above the top layer")
     decay: float = Field(0.9, gt=0, le=1, description="factor of the learning rate from a layer to the one below")
     shape: Literal["geometric", "flat"] = Field(
@@ -58,8 +56,6 @@ def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], op
 
 
 class LayerwiseDecay(Regulariser):
-    """Gives lower layers smaller learning rates."""
-
     name = "layerwise_decay"
     Config = LayerwiseDecayConfig
     off: ClassVar[dict[str, Any]] = {"decay": 1.0}

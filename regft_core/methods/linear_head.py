@@ -55,8 +55,6 @@ FEATURE_BATCH = 64
 
 
 class LinearHeadConfig(StrictModel):
-    """Options of the solved head."""
-
     head: Literal["cross_validated", "package"] = Field(
         "cross_validated",
         description="how it is fitted; package: as the setfit package does, by logistic regression with C = 1 on the "
@@ -67,8 +65,6 @@ class LinearHeadConfig(StrictModel):
 
 
 class LinearHead(Regulariser):
-    """Fits the last linear of the head on frozen features."""
-
     name = "linear_head"
     Config = LinearHeadConfig
     off: ClassVar[dict[str, Any] | None] = None

@@ -32,16 +32,12 @@ NOISED = "lnsr.noised"
 
 
 class LnsrConfig(StrictModel):
-    """Options of layer-wise noise stability."""
-
     weight: float = Field(1.0, ge=0, description="of the mean squared difference; not published")
     scale: float = Field(0.01, ge=0, description="sd of the noise, absolute; not published")
     layer: int = Field(0, description="layer whose input gets the noise, 0-based; negative numbers count from the top")
 
 
 class Lnsr(Regulariser):
-    """Adds a pass with noise at one layer and the movement of all hidden states above it."""
-
     name = "lnsr"
     Config = LnsrConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}

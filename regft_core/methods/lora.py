@@ -40,8 +40,6 @@ RAW_PROJECTIONS = ("xlnet",)
 
 
 class LoraConfig(StrictModel):
-    """Options of LoRA."""
-
     rank: int = Field(8, ge=0, le=1024, description="0 trains the head alone (a control)")
     alpha: float = Field(16.0, gt=0, description="the product is scaled by alpha / rank")
     dropout: float = Field(0.1, ge=0, lt=1, description="on what enters A")
@@ -52,8 +50,6 @@ class LoraConfig(StrictModel):
 
 
 class Lora(Regulariser):
-    """Freezes the encoder and trains low-rank additions to its matrices."""
-
     name = "lora"
     Config = LoraConfig
     off = None  # the encoder is frozen at any strength

@@ -47,8 +47,6 @@ MIXED = "mixed"
 
 
 class ManifoldMixupConfig(StrictModel):
-    """Options of manifold mixup."""
-
     alpha: float = Field(16.0, ge=0, description="of Beta(alpha, alpha), which draws the share; large: near one half")
     layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = Field(
         "all",
@@ -75,8 +73,6 @@ class Draw:
 
 
 class ManifoldMixup(Regulariser):
-    """Trains on mixtures of two rows' hidden states and of their labels."""
-
     name = "manifold_mixup"
     Config = ManifoldMixupConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0}

@@ -42,8 +42,6 @@ from regft_core.schema import Name
 
 
 class MaskTuningConfig(StrictModel):
-    """Options of Mask-tuning."""
-
     alpha: float = Field(0.6, ge=0, le=1, description="weight of the masked-LM loss; the task loss has 1 - alpha")
     masked_loss: bool = Field(True, description="false: no masked-LM loss; the task loss keeps its weight (a control)")
     mask_rate: float = Field(0.05, ge=0, lt=1, description="share of the maskable tokens that are masked")
@@ -81,8 +79,6 @@ class MaskTuningConfig(StrictModel):
 
 
 class MaskTuning(Regulariser):
-    """Classifies sentences whose masked tokens were filled in by the model itself."""
-
     name = "mask_tuning"
     Config = MaskTuningConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}

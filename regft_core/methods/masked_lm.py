@@ -30,8 +30,6 @@ from regft_core.rng import derive
 
 
 class MaskedLmConfig(StrictModel):
-    """Options of masked language modelling."""
-
     mask_rate: float = Field(0.15, gt=0, lt=1, description="share of the maskable tokens that are masked")
     selection: Literal["count", "bernoulli"] = Field("count", description="a fixed number per input, or each by chance")
     replacement: Literal["mask", "bert"] = Field(
@@ -43,8 +41,6 @@ class MaskedLmConfig(StrictModel):
 
 
 class MaskedLm(Regulariser):
-    """Trains the encoder (or a masked-LM head over it) to predict masked tokens."""
-
     name = "masked_lm"
     Config = MaskedLmConfig
     off = None  # without its loss the phase has none

@@ -33,8 +33,6 @@ from regft_core.lazy import torch
 
 
 class MixoutConfig(StrictModel):
-    """Options of Mixout."""
-
     variant: Literal["paper", "released"] = "paper"
     probability: float = Field(0.7, ge=0, le=1, description="share of input units whose weights are pretrained ones")
     target: Literal["checkpoint", "zero"] = "checkpoint"
@@ -43,8 +41,6 @@ class MixoutConfig(StrictModel):
 
 
 class Mixout(Regulariser):
-    """Mixes the weights of all linears with their pretrained values, column by column, at random."""
-
     name = "mixout"
     Config = MixoutConfig
     off: ClassVar[dict[str, Any]] = {"probability": 0.0, "dropout": "keep"}

@@ -27,8 +27,6 @@ from regft_core.lazy import torch
 
 
 class NoisyTuneConfig(StrictModel):
-    """Options of NoisyTune."""
-
     variant: Variant = Field("paper", description="paper: pretrained tensors; released: the new head as well")
     intensity: float = Field(0.15, ge=0, description="width of the uniform law in standard deviations (lambda)")
     scaling: Literal["tensor", "global"] = Field(
@@ -47,8 +45,6 @@ def deviations(tensors: Mapping[str, Tensor], scaling: str) -> dict[str, float]:
 
 
 class NoisyTune(Regulariser):
-    """Perturbs every pretrained tensor once, in proportion to its standard deviation."""
-
     name = "noisy_tune"
     Config = NoisyTuneConfig
     off: ClassVar[dict[str, Any]] = {"intensity": 0.0}

@@ -205,8 +205,6 @@ def all_finite(tensors: list[Tensor]) -> Tensor:
 
 
 class Pats(Regulariser):
-    """Adds noise to insensitive entries after every step of Adamax."""
-
     name = "pats"
     Config = PatsConfig
     off: ClassVar[dict[str, Any]] = {"strength": 0.0}

@@ -29,8 +29,6 @@ SHIFTABLE = ("bert", "electra", "roberta")
 
 
 class PrefixTuningConfig(StrictModel):
-    """Options of prefix-tuning."""
-
     tokens: int = Field(20, ge=1, le=1024, description="virtual keys and values per layer")
     initial_std: float = Field(1.0, ge=0, description="standard deviation of the table at the start")
     positions: Literal["kept", "shifted"] = Field(
@@ -39,8 +37,6 @@ class PrefixTuningConfig(StrictModel):
 
 
 class PrefixTuning(Regulariser):
-    """Freezes the encoder and trains keys and values of every layer."""
-
     name = "prefix_tuning"
     Config = PrefixTuningConfig
     off = None  # the encoder is frozen at any strength

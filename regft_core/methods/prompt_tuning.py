@@ -31,8 +31,6 @@ REFUSED = ("bart", "xlnet")
 
 
 class PromptTuningConfig(StrictModel):
-    """Options of prompt tuning."""
-
     tokens: int = Field(20, ge=1, le=1024, description="virtual tokens")
     reads: Literal["first", "text"] = Field(
         "first", description="what the family's own head reads: the first position, or the text's first token"
@@ -43,8 +41,6 @@ class PromptTuningConfig(StrictModel):
 
 
 class PromptTuning(Regulariser):
-    """Freezes the encoder and trains vectors before the words."""
-
     name = "prompt_tuning"
     Config = PromptTuningConfig
     off = None  # the encoder is frozen at any strength

@@ -35,8 +35,6 @@ NOISED = "r3f.noised"
 
 
 class R3fConfig(StrictModel):
-    """Options of R3F."""
-
     variant: Literal["paper", "released"] = "paper"
     weight: float = Field(1.0, ge=0, description="of the divergence; 0.1, 0.5, 1 or 5 in the paper")
     distribution: Literal["uniform", "normal"] = "uniform"
@@ -44,8 +42,6 @@ class R3fConfig(StrictModel):
 
 
 class R3f(Regulariser):
-    """Adds a pass over noised word embeddings and its divergence from the plain one."""
-
     name = "r3f"
     Config = R3fConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}

@@ -21,8 +21,6 @@ from regft_core.lazy import torch
 
 
 class R4f(Regulariser):
-    """Divides the weight of the head's last projection by its largest singular value."""
-
     name = "r4f"
     off = None  # a head is normalised or it is not
 

@@ -38,8 +38,6 @@ RELEASED_ALPHA = {"bert": (0.5, 1.0), "roberta": (0.7, 0.8)}
 
 
 class RDropConfig(StrictModel):
-    """Options of R-Drop."""
-
     variant: Literal["paper", "released"] = "paper"
     alpha: float | None = Field(
         None, ge=0, description="weight of the divergence; null: 1.0 (paper) or what the released code says"
@@ -50,8 +48,6 @@ class RDropConfig(StrictModel):
 
 
 class RDrop(Regulariser):
-    """Adds a second pass with masks of its own, its task loss, and the divergence of the two."""
-
     name = "r_drop"
     Config = RDropConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "cross_entropy": "first"}

@@ -30,15 +30,11 @@ from regft_core.rng import derive
 
 
 class ReInitConfig(StrictModel):
-    """Options of Re-init."""
-
     layers: int = Field(2, ge=0, description="how many of the top layers are drawn anew")
     pooler: bool = Field(True, description="whether a pretrained pooler is drawn anew with them")
 
 
 class ReInit(Regulariser):
-    """Draws the top layers and the pooler anew."""
-
     name = "re_init"
     Config = ReInitConfig
     off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}

@@ -70,8 +70,6 @@ def task_share(step: int, total: int, options: RecAdamConfig) -> float:
 
 
 class RecAdam(Regulariser):
-    """Owns the optimiser: Adam with an annealed pull to the pretrained weights."""
-
     name = "rec_adam"
     Config = RecAdamConfig
     off: ClassVar[dict[str, Any]] = {"annealing": "constant"}

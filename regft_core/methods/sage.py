@@ -33,8 +33,6 @@ from regft_core.lazy import torch
 
 
 class SageConfig(StrictModel):
-    """Options of SAGE."""
-
     variant: Variant = "paper"
     base: Literal["adamax", "adamw"] = Field("adamax", description="the optimiser whose steps are multiplied")
     decay: float = Field(0.75, ge=0, lt=1, description="of the moving average of the sensitivity (beta 3)")
@@ -44,8 +42,6 @@ class SageConfig(StrictModel):
 
 
 class Sage(Regulariser):
-    """Brings an optimiser whose steps depend on the sensitivity of every entry."""
-
     name = "sage"
     Config = SageConfig
     off: ClassVar[dict[str, Any]] = {"multiplier": "none"}

@@ -45,8 +45,6 @@ ASCENT, DESCENT = "ascent", "descent"
 
 
 class SamConfig(StrictModel):
-    """Options of sharpness-aware minimisation."""
-
     radius: float = Field(0.05, ge=0, description="length of the move (rho)")
     adaptive: bool = Field(False, description="measure the length in units of each weight (ASAM)")
     eta: float = Field(0.01, ge=0, description="added to the size of each weight; for adaptive: true")
@@ -74,8 +72,6 @@ def _is_bias(name: str) -> bool:
 
 
 class Sam(Regulariser):
-    """Takes the gradient of each step at weights that were moved up the loss."""
-
     name = "sam"
     Config = SamConfig
     off: ClassVar[dict[str, Any]] = {"radius": 0.0}

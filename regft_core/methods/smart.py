@@ -51,8 +51,6 @@ EARLY = 0.1
 
 
 class SmartConfig(StrictModel):
-    """Options of SMART."""
-
     variant: Literal["paper", "released"] = "paper"
     weight: float = Field(1.0, ge=0, description="of the smoothness term; 1, 3 or 5 in the paper")
     proximal: float | None = Field(None, ge=0, description="weight of the proximal term; null: 1 (paper), 0 (released)")
@@ -80,8 +78,6 @@ class SmartConfig(StrictModel):
 
 
 class Smart(Regulariser):
-    """Adds the divergence under adversarial noise and the one from a moving average of the model."""
-
     name = "smart"
     Config = SmartConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0, "proximal": 0.0}

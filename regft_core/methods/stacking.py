@@ -66,8 +66,6 @@ BESIDE, EVEN_ROWS = "beside.", 200
 
 
 class StackingConfig(StrictModel):
-    """Options of the average."""
-
     members: list[Member] = Field(
         ["words", "embeddings", "joined", "cosine"], min_length=1, description="what is averaged"
     )
@@ -75,8 +73,6 @@ class StackingConfig(StrictModel):
 
 
 class Stacking(Regulariser):
-    """Answers in place of the model, by an average of solved models."""
-
     name = "stacking"
     Config = StackingConfig
     _model: Any = None

@@ -40,8 +40,6 @@ from regft_core.models.architectures import architecture_of
 
 
 class SupervisedContrastiveConfig(StrictModel):
-    """Options of the supervised contrastive loss."""
-
     weight: float = Field(0.9, ge=0, lt=1, description="of the contrastive loss (lambda); cross-entropy has the rest")
     temperature: float = Field(0.3, gt=0, description="divides the cosines (tau)")
     reduction: Literal["mean", "sum"] = Field("mean", description="over the rows of the batch")
@@ -62,8 +60,6 @@ def supervised_contrastive(vectors: Tensor, labels: Tensor, temperature: float) 
 
 
 class SupervisedContrastive(Regulariser):
-    """Draws the vectors of one class together while the head learns."""
-
     name = "supervised_contrastive"
     Config = SupervisedContrastiveConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}

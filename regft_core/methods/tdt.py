@@ -50,8 +50,6 @@ from regft_core.training.perturbation import as_read
 
 
 class TdtConfig(StrictModel):
-    """Options of TDT."""
-
     variant: Literal["paper", "released"] = "paper"
     w_distill: float = Field(0.5, ge=0, description="weight of the distilled input's loss (L_C)")
     w_rank: float = Field(1.0, ge=0, description="weight of the ranking loss (L_R)")
@@ -102,8 +100,6 @@ def confidence_penalty(confidence: Tensor, mask: Tensor) -> Tensor:
 
 
 class Tdt(Regulariser):
-    """Learns which tokens matter, and trains on inputs with and without them."""
-
     name = "tdt"
     Config = TdtConfig
     off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}

@@ -44,8 +44,6 @@ from regft_core.training.linear_solution import decision_of, rows_of, solve_word
 
 
 class TfidfLogisticConfig(StrictModel):
-    """Options of the bag of words."""
-
     words: int = Field(2, ge=0, le=5, description="longest word n-gram; 0: no words")
     characters: int = Field(0, ge=0, le=8, description="longest character n-gram, inside words; 0: none")
     sublinear: bool = Field(False, description="whether a term that occurs n times counts 1 + log(n)")
@@ -54,8 +52,6 @@ class TfidfLogisticConfig(StrictModel):
 
 
 class TfidfLogistic(Regulariser):
-    """Answers in place of the model, from the words of the text."""
-
     name = "tfidf_logistic"
     Config = TfidfLogisticConfig
     off: ClassVar[dict[str, Any] | None] = None  # a linear model of strength 0 is no fine-tuning

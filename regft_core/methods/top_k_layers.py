@@ -24,8 +24,6 @@ from regft_core.hooks.declare import Trainee
 
 
 class TopKLayersConfig(StrictModel):
-    """Options of top-K fine-tuning."""
-
     layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
         1, description="how many layers are trained (K), 0 or more"
     )
@@ -35,8 +33,6 @@ class TopKLayersConfig(StrictModel):
 
 
 class TopKLayers(Regulariser):
-    """Freezes what lies below the top K layers."""
-
     name = "top_k_layers"
     Config = TopKLayersConfig
     off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}

@@ -42,8 +42,6 @@ TARGETS, HIDDEN = "uda.targets", "uda.hidden"
 
 
 class UdaConfig(StrictModel):
-    """Options of UDA and FixMatch."""
-
     ratio: int = Field(3, ge=1, description="texts without labels in a step for each labelled row")
     weight: float = Field(1.0, ge=0, description="of the loss on texts without labels")
     hide: float = Field(0.15, ge=0, lt=1, description="probability that a token of a text becomes the mask token")
@@ -54,8 +52,6 @@ class UdaConfig(StrictModel):
 
 
 class Uda(Regulariser):
-    """Adds the divergence between the answers to a text and to the same text with hidden tokens."""
-
     name = "uda"
     Config = UdaConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0, "annealing": "none"}

@@ -52,8 +52,6 @@ SHORTEST_WORD = 3
 
 
 class VerbaliserConfig(StrictModel):
-    """Options of prompt-based fine-tuning."""
-
     words: Literal["task", "permuted", "drawn"] = Field(
         "task", description="those of the task; permuted: each label has the next one's, drawn: random ones (controls)"
     )
@@ -73,8 +71,6 @@ class VerbaliserConfig(StrictModel):
 
 
 class Verbaliser(Regulariser):
-    """Answers by the logits of label words at the mask of a template."""
-
     name = "verbaliser"
     Config = VerbaliserConfig
     off: ClassVar[dict[str, Any] | None] = None

@@ -28,8 +28,6 @@ from regft_core.lazy import torch
 
 
 class WeightAveragingConfig(StrictModel):
-    """Options of averaging along training."""
-
     average: Literal["equal", "exponential", "none"] = Field("equal", description="none: the last weights (a control)")
     begin: float = Field(0.5, ge=0, lt=1, description="share of the steps before the first one that is averaged")
     every: int = Field(1, ge=1, description="steps between two that are averaged")
@@ -41,8 +39,6 @@ DECAY = 0.99
 
 
 class WeightAveraging(Regulariser):
-    """Gives the average of the weights instead of the last ones."""
-
     name = "weight_averaging"
     Config = WeightAveragingConfig
     off: ClassVar[dict[str, Any]] = {"average": "exponential", "decay": 0.0}

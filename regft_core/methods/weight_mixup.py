@@ -89,8 +89,6 @@ def search_cost(options: WeightMixupConfig) -> Cost:
 
 
 class WeightMixup(Regulariser):
-    """Mixes task and pretrained weights by a learned attention."""
-
     name = "weight_mixup"
     Config = WeightMixupConfig
     off: ClassVar[dict[str, Any]] = {"attention": "random", "initial_std": 0.0}

@@ -28,8 +28,6 @@ from regft_core.schema import Name
 
 
 class WiseFtConfig(StrictModel):
-    """Options of WiSE-FT."""
-
     alpha: float = Field(0.5, ge=0, le=1, description="share of the trained weights; 1 is plain fine-tuning")
     head: Literal["interpolated", "trained"] = Field(
         "interpolated", description="trained: the new head is left as it was trained"
@@ -40,8 +38,6 @@ class WiseFtConfig(StrictModel):
 
 
 class WiseFt(Regulariser):
-    """Averages the trained weights with the starting ones, once."""
-
     name = "wise_ft"
     Config = WiseFtConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 1.0}

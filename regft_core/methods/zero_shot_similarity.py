@@ -27,14 +27,10 @@ from regft_core.lazy import Array, torch
 
 
 class ZeroShotSimilarityConfig(StrictModel):
-    """Options of the similarity."""
-
     lowest: float = Field(0.0, ge=-1, lt=1, description="the cosine that means the smallest value of the range")
 
 
 class ZeroShotSimilarity(Regulariser):
-    """Answers with the similarity of the two texts' embeddings."""
-
     name = "zero_shot_similarity"
     Config = ZeroShotSimilarityConfig
     off: ClassVar[dict[str, Any] | None] = None  # nothing is trained at any strength

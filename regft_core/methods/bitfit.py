@@ -21,7 +21,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -72,10 +72,8 @@ class BitFit(Regulariser):
     name = "bitfit"
     Config = BitFitConfig
     off = None  # the matrices are frozen in any form
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"chosen": "random"}, "as many entries of the matrices are trained, drawn at random"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    controls = {"random": Flip({"chosen": "random"}, "as many entries of the matrices are trained, drawn at random")}
+    sources = {
         "terms": "code: benzakenelad/BitFit run_glue.py:39",
         "chosen": "ours: bias is the method, random its control",
     }

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -53,11 +53,9 @@ class CutoffConfig(StrictModel):
 class Cutoff(Regulariser):
     name = "cutoff"
     Config = CutoffConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "beta": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_cut": Flip({"ratio": 0.0}, "nothing is erased in the second pass"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"alpha": 0.0, "beta": 0.0}
+    controls = {"no_cut": Flip({"ratio": 0.0}, "nothing is erased in the second pass")}
+    sources = {
         "variant": "ours: the printed objective; the code leaves the clean cross-entropy of token cutoff out",
         "kind": "paper: Zeng et al. 2022, section 4.8 and table 5, which compare with token cutoff",
         "ratio": "code: dinghanshen/Cutoff run_glue.sh:14",

@@ -20,8 +20,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -44,10 +43,8 @@ class Fisher(Regulariser):
     name = "fisher"
     Config = FisherConfig
     off = None  # it changes nothing by itself
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"scores": "random"}, "entries are drawn instead of chosen by their Fisher information"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    controls = {"random": Flip({"scores": "random"}, "entries are drawn instead of chosen by their Fisher information")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "share": "code: alibaba/AliceMind ChildTuning/run.sh:5",
         "scores": "ours: information is the method, random its control",
@@ -92,7 +89,6 @@ class Fisher(Regulariser):
         self.diagnostics.log("fisher.threshold", 0, cut)
 
     def draws(self, trainee: Trainee) -> dict[str, Tensor]:
-        """Uniform draws instead of the information, by name of the tensor."""
         return {
             name: torch.rand(p.shape, generator=trainee.generator("fisher.draws", name), device=p.device)
             for name, p in layer_parameters(trainee).items()

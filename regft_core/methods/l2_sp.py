@@ -21,7 +21,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -56,11 +56,9 @@ def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float) -> N
 class L2Sp(Regulariser):
     name = "l2_sp"
     Config = L2SpConfig
-    off: ClassVar[dict[str, Any]] = {"strength": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "zero": Flip({"toward": "zero"}, "weights are pulled to zero instead of to the pretrained ones"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"strength": 0.0}
+    controls = {"zero": Flip({"toward": "zero"}, "weights are pulled to zero instead of to the pretrained ones")}
+    sources = {
         "strength": (
             "code: holyseven/TransferLearningClassification run_classification/run_exp.py:36; chosen for SGD on images"
         ),
@@ -70,10 +68,7 @@ class L2Sp(Regulariser):
 
     @classmethod
     def declare(cls, options: L2SpConfig) -> Declares:
-        return Declares(
-            active=options.strength > 0,
-            anchors=() if options.toward == "zero" else (options.toward,),
-        )
+        return Declares(active=options.strength > 0, anchors=() if options.toward == "zero" else (options.toward,))
 
     @classmethod
     def check_options(cls, options: L2SpConfig, phase: Phase) -> list[str]:

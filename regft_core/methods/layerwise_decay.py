@@ -14,13 +14,12 @@ Decisions:
   a final norm and the pooler with the head.
 - BART: the decoder lies above the encoder; the embeddings, which both use, lie below all.
 - ALBERT shares one layer; it is refused.
-- ``shape: flat`` (a control) gives the whole encoder one rate: the mean over its entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -58,11 +57,9 @@ def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], op
 class LayerwiseDecay(Regulariser):
     name = "layerwise_decay"
     Config = LayerwiseDecayConfig
-    off: ClassVar[dict[str, Any]] = {"decay": 1.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "flat": Flip({"shape": "flat"}, "all layers have one rate, of the same mean"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"decay": 1.0}
+    controls = {"flat": Flip({"shape": "flat"}, "all layers have one rate, of the same mean")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "decay": (
             "code: google-research/electra configure_finetuning.py:151; of its large model, the others have 0.8 "
@@ -74,9 +71,7 @@ class LayerwiseDecay(Regulariser):
     @classmethod
     def declare(cls, options: LayerwiseDecayConfig) -> Declares:
         return Declares(
-            active=options.decay < 1,
-            trains_encoder=True,
-            description=Description(refused_architectures=("albert",)),
+            active=options.decay < 1, trains_encoder=True, description=Description(refused_architectures=("albert",))
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

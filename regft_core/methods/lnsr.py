@@ -20,7 +20,6 @@ Decisions, where the source that could be read is silent:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -40,8 +39,8 @@ class LnsrConfig(StrictModel):
 class Lnsr(Regulariser):
     name = "lnsr"
     Config = LnsrConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    sources: ClassVar[dict[str, str]] = {
+    off = {"weight": 0.0}
+    sources = {
         "weight": (
             "ours: not stated in what could be read; 1 makes penalty and cross-entropy of one order at this noise"
         ),

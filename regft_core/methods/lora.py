@@ -10,14 +10,13 @@ Decisions:
 - everything that is newly drawn is trained (PEFT leaves DeBERTa's pooler as it was drawn).
 - A and B are decayed like every other matrix.
 - XLNet's projections are raw tensors, not linear maps; it is refused.
-- ``rank: 0`` (a control) adds nothing, so that the head alone is trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -53,7 +52,7 @@ class Lora(Regulariser):
     name = "lora"
     Config = LoraConfig
     off = None  # the encoder is frozen at any strength
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "rank": "paper: Somayajula et al. 2024, appendix F",
         "alpha": "paper: Somayajula et al. 2024, appendix F",
         "dropout": "paper: Somayajula et al. 2024, appendix F",
@@ -117,7 +116,6 @@ class Lora(Regulariser):
         return output + addition.addition(args[0], self.trainee.model.training)
 
     def export(self, trainee: Trainee) -> None:
-        """Fold every product into its matrix."""
         for handle in self._handles:
             handle.remove()
         for name, addition in self.additions.items():

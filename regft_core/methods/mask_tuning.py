@@ -28,7 +28,7 @@ No code was released. What the paper leaves open, and what is done here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -81,15 +81,15 @@ class MaskTuningConfig(StrictModel):
 class MaskTuning(Regulariser):
     name = "mask_tuning"
     Config = MaskTuningConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"alpha": 0.0, "mask_rate": 0.0}
+    controls = {
         "no_masked_loss": Flip(
             {"masked_loss": False},
             "masked tokens are filled in without a masked-LM loss",
             when=lambda options: options.alpha > 0,
-        ),
+        )
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "alpha": "paper: section 3.2; of SST-2, MNLI has 0.7 and QQP 0.8",
         "masked_loss": "paper: section 2.1, equation 1; false is its control",
         "mask_rate": "paper: section 2.1",
@@ -209,7 +209,6 @@ class MaskTuning(Regulariser):
         return total + loss.detach()
 
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
-        """(rows, columns) of the tokens to mask in this step."""
         generator = step.generator("mask_tuning.positions")
         return masked_positions(step.batch, self.setting.keyword_segment, rate, self.options.selection, generator)
 

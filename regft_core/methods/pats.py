@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -207,14 +207,14 @@ def all_finite(tensors: list[Tensor]) -> Tensor:
 class Pats(Regulariser):
     name = "pats"
     Config = PatsConfig
-    off: ClassVar[dict[str, Any]] = {"strength": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"strength": 0.0}
+    controls = {
         "uniform": Flip(
             {"intensity": "uniform"}, "every entry of a matrix gets the matrix's mean intensity, blind to sensitivity"
         ),
         "no_noise": Flip({"strength": 0.0}, "no noise after the step; the same optimiser"),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "strength": "paper: appendix A.2",
         "threshold": "paper: appendix A.2",
         "decay": "paper: appendix A.2",

@@ -15,7 +15,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class PrefixTuning(Regulariser):
     name = "prefix_tuning"
     Config = PrefixTuningConfig
     off = None  # the encoder is frozen at any strength
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "tokens": "paper: Somayajula et al. 2024, appendix F",
         "initial_std": "code: huggingface/peft src/peft/tuners/prefix_tuning/model.py:79; a plain embedding table",
         "positions": "ours: the text keeps the positions of its pretraining; PEFT shifts them",
@@ -103,7 +103,6 @@ class PrefixTuning(Regulariser):
         self._put(trainee, kept["table"].to(trainee.device))
 
     def export(self, trainee: Trainee) -> None:
-        """Take the prefixes off; the weights are those of a frozen encoder and a trained head."""
         self.prefixes.remove()
         if self._shift is not None:
             self._shift.remove()

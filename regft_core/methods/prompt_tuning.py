@@ -18,7 +18,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -44,7 +44,7 @@ class PromptTuning(Regulariser):
     name = "prompt_tuning"
     Config = PromptTuningConfig
     off = None  # the encoder is frozen at any strength
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "tokens": "paper: Somayajula et al. 2024, appendix F",
         "reads": (
             "code: huggingface/peft src/peft/peft_model.py:1922; the prompt comes first, and the head reads "
@@ -97,5 +97,4 @@ class PromptTuning(Regulariser):
         self._put(trainee, kept["table"].to(trainee.device))
 
     def export(self, trainee: Trainee) -> None:
-        """Take the vectors off; the weights are those of a frozen encoder and a trained head."""
         self.prompts.remove()

@@ -20,7 +20,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -44,11 +44,9 @@ class R3fConfig(StrictModel):
 class R3f(Regulariser):
     name = "r3f"
     Config = R3fConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_noise": Flip({"scale": 0.0}, "two passes and their divergence without noise"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"weight": 0.0}
+    controls = {"no_noise": Flip({"scale": 0.0}, "two passes and their divergence without noise")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "weight": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:47",
         "distribution": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:49",
@@ -94,7 +92,6 @@ class R3f(Regulariser):
         return detached + self.options.scale * draw(detached.shape, self.options.distribution, generator)
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
-        """The weighted divergence of the noised prediction from the plain one."""
         noised = step.forward(NOISED, draw=NOISED)
         apart = divergence(main.logits, noised, step.setting.kind).mean()
         self.diagnostics.read(step, divergence=apart)

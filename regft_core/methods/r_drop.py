@@ -23,7 +23,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -50,11 +50,9 @@ class RDropConfig(StrictModel):
 class RDrop(Regulariser):
     name = "r_drop"
     Config = RDropConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "cross_entropy": "first"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_kl": Flip({"alpha": 0.0}, "two passes without the divergence between them"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"alpha": 0.0, "cross_entropy": "first"}
+    controls = {"no_kl": Flip({"alpha": 0.0}, "two passes without the divergence between them")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "alpha": "code: dropreg/R-Drop fairseq_src/examples/roberta/roberta_rdrop_src/loss/reg_cross_entropy.py:32",
         "cross_entropy": (

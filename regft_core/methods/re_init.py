@@ -16,8 +16,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -37,11 +36,9 @@ class ReInitConfig(StrictModel):
 class ReInit(Regulariser):
     name = "re_init"
     Config = ReInitConfig
-    off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "pooler_only": Flip({"layers": 0}, "no layer is drawn anew"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"layers": 0, "pooler": False}
+    controls = {"pooler_only": Flip({"layers": 0}, "no layer is drawn anew")}
+    sources = {
         "layers": (
             "ours: a third of the default encoder's 6 layers; the release's command draws 5 of 24 "
             "(asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11)"

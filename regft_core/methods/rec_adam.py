@@ -21,14 +21,13 @@ Decisions:
 - likewise the strength: left out, each full pull closes a tenth of the distance, as the published 5000 does at the
   published learning rate of 2e-5. From a strength of 2 / learning rate on, the pull would diverge; it is refused.
 - t counts optimiser steps from 1. Bias correction is as in AdamW.
-- ``annealing: constant`` is lambda = 1, plain AdamW: strength 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -72,11 +71,11 @@ def task_share(step: int, total: int, options: RecAdamConfig) -> float:
 class RecAdam(Regulariser):
     name = "rec_adam"
     Config = RecAdamConfig
-    off: ClassVar[dict[str, Any]] = {"annealing": "constant"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_pull": Flip({"strength": 0.0}, "no pull to the pretrained weights; steps annealed as in the method"),
+    off = {"annealing": "constant"}
+    controls = {
+        "no_pull": Flip({"strength": 0.0}, "no pull to the pretrained weights; steps annealed as in the method")
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "strength": "code: Sanyuan-Chen/RecAdam README.md:113; 5000 at the learning rate 2e-5 of line 103",
         "annealing": "code: Sanyuan-Chen/RecAdam README.md:110",
         "midpoint": "ours: a quarter of the steps; the release's commands take step 1000 of 5336 and of 9000",

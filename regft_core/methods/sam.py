@@ -27,13 +27,12 @@ Decisions:
 - ``direction: random`` (a control) moves as far along a random direction. It needs no first pass, so it costs one.
   A second pass without a move would be plain fine-tuning bit for bit; ``_matched_compute`` compares with that.
 - the loss that is logged is that of the second pass.
-- the passes are called ``ascent`` and ``descent``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -74,11 +73,9 @@ def _is_bias(name: str) -> bool:
 class Sam(Regulariser):
     name = "sam"
     Config = SamConfig
-    off: ClassVar[dict[str, Any]] = {"radius": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"direction": "random"}, "the weights move as far, but not along the gradient"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"radius": 0.0}
+    controls = {"random": Flip({"direction": "random"}, "the weights move as far, but not along the gradient")}
+    sources = {
         "radius": "code: google-research/sam README.md:33; for CIFAR-10",
         "adaptive": "ours: SAM itself; true is ASAM",
         "eta": "code: SamsungLabs/ASAM asam.py:5",

@@ -8,13 +8,12 @@ Decisions:
 - frozen tensors are not in the optimiser, so weight decay does not move them either. Their layers keep dropout.
 - BART: layers are counted from the top of the decoder down into the encoder.
 - ALBERT shares one layer; it is refused.
-- ``end: bottom`` (a control) trains as many layers from the other end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,11 +34,9 @@ class TopKLayersConfig(StrictModel):
 class TopKLayers(Regulariser):
     name = "top_k_layers"
     Config = TopKLayersConfig
-    off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"layers": "all", "embeddings": True, "pooler": True}
+    controls = {"bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom")}
+    sources = {
         "layers": "ours: the smallest that trains any layer",
         "embeddings": "ours: frozen like the layers above them",
         "pooler": "ours: trained, as what stands above the top layer",

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -54,11 +54,9 @@ class UdaConfig(StrictModel):
 class Uda(Regulariser):
     name = "uda"
     Config = UdaConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0, "annealing": "none"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "unhidden": Flip({"hide": 0.0}, "no token is hidden, so dropout alone tells the two passes apart"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"weight": 0.0, "annealing": "none"}
+    controls = {"unhidden": Flip({"hide": 0.0}, "no token is hidden, so dropout alone tells the two passes apart")}
+    sources = {
         "ratio": "code: google-research/uda text/scripts/run_base_uda.sh:30",
         "weight": "code: google-research/uda text/scripts/run_base_uda.sh:34",
         "hide": "ours: the share that masked language models are trained with",

@@ -18,7 +18,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -41,11 +41,9 @@ DECAY = 0.99
 class WeightAveraging(Regulariser):
     name = "weight_averaging"
     Config = WeightAveragingConfig
-    off: ClassVar[dict[str, Any]] = {"average": "exponential", "decay": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "last": Flip({"average": "none"}, "the last weights instead of an average"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"average": "exponential", "decay": 0.0}
+    controls = {"last": Flip({"average": "none"}, "the last weights instead of an average")}
+    sources = {
         "average": "ours: SWA is the form without a further constant",
         "begin": "ours: half of the run; the release begins at epoch 161 of 200 to 300 (timgaripov/swa train.py:35)",
         "every": "ours: each step; the release averages once an epoch, and small data have few epochs",

@@ -17,7 +17,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -40,11 +40,9 @@ class WiseFtConfig(StrictModel):
 class WiseFt(Regulariser):
     name = "wise_ft"
     Config = WiseFtConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 1.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_interpolation": Flip({"alpha": 1.0}, "the trained weights as they are"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"alpha": 1.0}
+    controls = {"no_interpolation": Flip({"alpha": 1.0}, "the trained weights as they are")}
+    sources = {
         "alpha": "code: mlfoundations/wise-ft src/args.py:41",
         "head": "code: mlfoundations/wise-ft src/wise_ft.py:19; every tensor",
         "start": "ours: the weights that training started from, as in the paper, wherever they were made",

@@ -191,12 +191,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "masked_lm": [{"trains": "head"}],
     "sage": [{"base": "adamw"}],
     "sam": [{"adaptive": True}, {"direction": "random"}],
-    "smart": [
-        {"steps": 2},
-        {"direction": "random"},
-        {"weight": 0.0, "proximal": 1.0},
-        {"variant": "released"},
-    ],
+    "smart": [{"steps": 2}, {"direction": "random"}, {"weight": 0.0, "proximal": 1.0}, {"variant": "released"}],
     "tdt": [
         {"variant": "released", "w_rank": 2.0},
         {"w_distill": 0.0},

@@ -19,7 +19,7 @@ from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.evaluate.logits import predict
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer
@@ -80,7 +80,7 @@ def phase(
 
 def shortened(given: Phase, steps: int) -> Phase:
     """The phase under its settled protocol with at most ``steps`` optimiser steps of 4 examples and 2 members."""
-    stack = phase_entries.entries(discover(), given.regularisers)
+    stack = compose.entries(discover(), given.regularisers)
     training, problems = compose.resolve_training(stack, given, TRAINING)
     assert not problems, problems
     changes: dict[str, Any] = {"batch_size": 4, "accumulation": 1}
@@ -220,8 +220,8 @@ class Runner:
             },
         )
 
-    def entries(self, given: Phase) -> list[phase_entries.Entry]:
-        return phase_entries.active(phase_entries.entries(discover(), given.regularisers))
+    def entries(self, given: Phase) -> list[compose.Entry]:
+        return compose.active(compose.entries(discover(), given.regularisers))
 
 
 @dataclass

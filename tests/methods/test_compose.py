@@ -50,10 +50,7 @@ def double(self: Regulariser, trainee: Any) -> None:
     trainee.raw(trainee.sites.mixable[0]).mul_(2.0)
 
 
-CONSISTENCY: Listed = (
-    declaring("consistency", {"terms": consistency}, description=Description(cost=Cost(2, 2))),
-    {},
-)
+CONSISTENCY: Listed = (declaring("consistency", {"terms": consistency}, description=Description(cost=Cost(2, 2))), {})
 SILENT: Listed = (declaring("silent", {"terms": consistency}, active=False), {})
 NORM: Listed = (declaring("hidden_norm", {"terms": norm}, needs_hidden=True), {})
 EDITOR: Listed = (declaring("editor", {"edit_weights": add}, edits=("weights",)), {})

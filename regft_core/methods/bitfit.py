@@ -42,9 +42,7 @@ Terms = Literal["all", "query_and_intermediate", "norms"]
 
 class BitFitConfig(StrictModel):
     terms: Terms = Field("all", description="which biases are trained; norms: scales and biases of the norms")
-    chosen: Literal["bias", "random"] = Field(
-        "bias", description="random: as many entries of the matrices, drawn once (a control)"
-    )
+    chosen: Literal["bias", "random"] = Field("bias", description="random: as many entries of the matrices (a control)")
 
 
 def bias_terms(names: Iterable[str], terms: Terms, norms: Collection[str] = ()) -> list[str]:

@@ -42,9 +42,7 @@ PARTS = ("anchor", "positive", "negative")
 
 
 class ContrastiveConfig(StrictModel):
-    partners: Literal["labels", "random"] = Field(
-        "labels", description="random: positives and negatives are any rows (a control)"
-    )
+    partners: Literal["labels", "random"] = Field("labels", description="random: any rows are positives, and negatives")
 
 
 def pair_loss(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:

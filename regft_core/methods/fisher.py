@@ -34,9 +34,7 @@ from regft_core.training.chunks import quantile_cut
 class FisherConfig(StrictModel):
     variant: Variant = "paper"
     share: float = Field(0.3, gt=0, le=1, description="share of the entries that stay trained (p_D)")
-    scores: Literal["information", "random"] = Field(
-        "information", description="random: entries are drawn, as many of them (a control)"
-    )
+    scores: Literal["information", "random"] = Field("information", description="random: as many entries are drawn")
 
 
 class Fisher(Regulariser):

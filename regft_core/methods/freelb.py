@@ -54,10 +54,7 @@ class FreeLb(Regulariser):
         "steps": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
         "ascent_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
         "initial_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
-        "radius": (
-            "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B, where 0 "
-            "means none"
-        ),
+        "radius": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; where 0 means none",
         "direction": "ours: gradient is the method, random its control",
     }
 

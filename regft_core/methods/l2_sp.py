@@ -59,9 +59,7 @@ class L2Sp(Regulariser):
     off = {"strength": 0.0}
     controls = {"zero": Flip({"toward": "zero"}, "weights are pulled to zero instead of to the pretrained ones")}
     sources = {
-        "strength": (
-            "code: holyseven/TransferLearningClassification run_classification/run_exp.py:36; chosen for SGD on images"
-        ),
+        "strength": "code: holyseven/TransferLearningClassification run_classification/run_exp.py:36; for images",
         "form": "code: holyseven/TransferLearningClassification model/network_base.py:154-156; a term of the loss",
         "toward": "code: holyseven/TransferLearningClassification model/network_base.py:153-154",
     }

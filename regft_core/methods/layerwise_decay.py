@@ -30,9 +30,7 @@ from regft_core.hooks.declare import Trainee
 class LayerwiseDecayConfig(StrictModel):
     variant: Variant = Field("paper", description="released: the head lies two steps above the top layer")
     decay: float = Field(0.9, gt=0, le=1, description="factor of the learning rate from a layer to the one below")
-    shape: Literal["geometric", "flat"] = Field(
-        "geometric", description="flat: one rate for the encoder, of the same mean (a control)"
-    )
+    shape: Literal["geometric", "flat"] = Field("geometric", description="flat: one rate, of the same mean (a control)")
 
 
 def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], options: Any) -> dict[str, float]:
@@ -61,10 +59,7 @@ class LayerwiseDecay(Regulariser):
     controls = {"flat": Flip({"shape": "flat"}, "all layers have one rate, of the same mean")}
     sources = {
         "variant": "ours: the printed method; released says where the code differs",
-        "decay": (
-            "code: google-research/electra configure_finetuning.py:151; of its large model, the others have 0.8 "
-            "(line 56)"
-        ),
+        "decay": "code: google-research/electra configure_finetuning.py:151; its large model, others 0.8 (line 56)",
         "shape": "ours: geometric is the method, flat its control",
     }
 

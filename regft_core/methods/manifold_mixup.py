@@ -48,9 +48,7 @@ class ManifoldMixupConfig(StrictModel):
     layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = Field(
         "all", description="one is drawn per step and its input mixed; 0-based, negative numbers count from the top"
     )
-    mixes: Literal["both", "states", "labels"] = Field(
-        "both", description="states, labels: the other stays the row's own (controls)"
-    )
+    mixes: Literal["both", "states", "labels"] = Field("both", description="states, labels: the other is the row's own")
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ class MaskTuningConfig(StrictModel):
     fill: Literal["argmax", "sample", "mask"] = Field(
         "argmax", description="predicted tokens; mask: the classifier sees [MASK] itself (a control)"
     )
-    coupling: Literal["joint", "separate"] = Field(
-        "joint", description="one encoder, or a second one trained beside it"
-    )
+    coupling: Literal["joint", "separate"] = Field("joint", description="one encoder, or two trained side by side")
     head: Name | None = Field(
         None, description="phase that trained a masked-LM head, used where the checkpoint has none of its own"
     )

@@ -32,9 +32,7 @@ class MaskedLmConfig(StrictModel):
     replacement: Literal["mask", "bert"] = Field(
         "mask", description="mask: every chosen token becomes [MASK]; bert: 80% do, 10% become a random token, 10% stay"
     )
-    trains: Literal["all", "head"] = Field(
-        "all", description="head: the masked-LM head alone, if the checkpoint has none"
-    )
+    trains: Literal["all", "head"] = Field("all", description="head: the masked-LM head alone, if there is none")
 
 
 class MaskedLm(Regulariser):

@@ -28,9 +28,7 @@ from regft_core.lazy import torch
 class NoisyTuneConfig(StrictModel):
     variant: Variant = Field("paper", description="paper: pretrained tensors; released: the new head as well")
     intensity: float = Field(0.15, ge=0, description="width of the uniform law in standard deviations (lambda)")
-    scaling: Literal["tensor", "global"] = Field(
-        "tensor", description="global: one size of noise for all tensors, of the same energy in sum (a control)"
-    )
+    scaling: Literal["tensor", "global"] = Field("tensor", description="global: one size of noise, of the same energy")
 
 
 def deviations(tensors: Mapping[str, Tensor], scaling: str) -> dict[str, float]:

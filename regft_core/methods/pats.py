@@ -219,9 +219,7 @@ class Pats(Regulariser):
         "threshold": "paper: appendix A.2",
         "decay": "paper: appendix A.2",
         "probability": "paper: appendix A.2",
-        "epsilon": (
-            "ours: not stated; below typical products (5e-8 to 1e-5), so that it bounds the noise of few entries"
-        ),
+        "epsilon": "ours: not stated; below typical products (5e-8 to 1e-5), so it bounds the noise of few entries",
         "sensitivity": "paper: section 2.1, equation 1",
         "noise_std": "paper: section 2.2; the standard deviation is the root of the intensity",
         "intensity": "ours: sensitivity is the method, uniform its control",

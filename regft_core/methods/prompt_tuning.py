@@ -35,9 +35,7 @@ class PromptTuningConfig(StrictModel):
     reads: Literal["first", "text"] = Field(
         "first", description="what the family's own head reads: the first position, or the text's first token"
     )
-    start: Literal["normal", "vocabulary"] = Field(
-        "normal", description="N(0, 1), or the embeddings of random words of the vocabulary"
-    )
+    start: Literal["normal", "vocabulary"] = Field("normal", description="N(0, 1), or embeddings of random words")
 
 
 class PromptTuning(Regulariser):
@@ -46,10 +44,7 @@ class PromptTuning(Regulariser):
     off = None  # the encoder is frozen at any strength
     sources = {
         "tokens": "paper: Somayajula et al. 2024, appendix F",
-        "reads": (
-            "code: huggingface/peft src/peft/peft_model.py:1922; the prompt comes first, and the head reads "
-            "what is first"
-        ),
+        "reads": "code: huggingface/peft src/peft/peft_model.py:1922; the prompt comes first, and is read",
         "start": "code: huggingface/peft src/peft/tuners/prompt_tuning/config.py:49",
     }
 

@@ -39,10 +39,7 @@ class ReInit(Regulariser):
     off = {"layers": 0, "pooler": False}
     controls = {"pooler_only": Flip({"layers": 0}, "no layer is drawn anew")}
     sources = {
-        "layers": (
-            "ours: a third of the default encoder's 6 layers; the release's command draws 5 of 24 "
-            "(asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11)"
-        ),
+        "layers": "ours: 2 of 6 layers; 5 of 24 in asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11",
         "pooler": "code: asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11",
     }
 

@@ -88,9 +88,7 @@ class Smart(Regulariser):
         "proximal": "ours: 1 under paper, whose text was not at hand to check; the released code has no such term",
         "steps": "code: namisan/mt-dnn train.py:206",
         "noise": "code: namisan/mt-dnn train.py:208",
-        "step_size": (
-            "code: namisan/mt-dnn mt_dnn/perturbation.py:28; 1e-3, and under released the 1e-5 of train.py:207"
-        ),
+        "step_size": "code: namisan/mt-dnn mt_dnn/perturbation.py:28; 1e-3, and released the 1e-5 of train.py:207",
         "radius": "ours: that of the noise; the paper was not at hand to check, the released code has none",
         "direction": "ours: gradient is the method, random its control",
         "momentum": "ours: not in the released code; the paper was not at hand to check",

@@ -23,9 +23,7 @@ from regft_core.hooks.declare import Trainee
 
 
 class TopKLayersConfig(StrictModel):
-    layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
-        1, description="how many layers are trained (K), 0 or more"
-    )
+    layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(1, description="how many are trained (K)")
     embeddings: bool = Field(False, description="whether embeddings and what layers share are trained")
     pooler: bool = Field(True, description="whether what stands between the last layer and the head is trained")
     end: Literal["top", "bottom"] = Field("top", description="bottom: the lowest layers are trained (a control)")

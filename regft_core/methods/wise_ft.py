@@ -29,9 +29,7 @@ from regft_core.schema import Name
 
 class WiseFtConfig(StrictModel):
     alpha: float = Field(0.5, ge=0, le=1, description="share of the trained weights; 1 is plain fine-tuning")
-    head: Literal["interpolated", "trained"] = Field(
-        "interpolated", description="trained: the new head is left as it was trained"
-    )
+    head: Literal["interpolated", "trained"] = Field("interpolated", description="trained: left as it was trained")
     start: Name | None = Field(
         None, description="earlier phase whose weights are the start; those that the phase found when absent"
     )

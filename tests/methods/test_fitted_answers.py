@@ -25,7 +25,7 @@ from regft_core.training.linear_solution import regress_linearly
 from regft_core.training.logistic import Rows
 from regft_core.training.stream import FitData
 from tests.methods.cases import task
-from tests.methods.chain import METHODS, Outcome, Runner, method, phase, run_phase
+from tests.methods.chain import METHODS, Ran, Runner, method, phase, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, TRAINING, Bench, changed, examples, same, source_of
 from tests.tiny import ARCHITECTURES
 from tests.training.test_linear_solution import loss_gradient
@@ -50,28 +50,28 @@ def rows(labels: int = 2, kind: str = "classification") -> list[Example]:
     return found
 
 
-def untrained(regularisers: Sequence[tuple[str, dict[str, Any]]] = (), **options: Any) -> Outcome:
+def untrained(regularisers: Sequence[tuple[str, dict[str, Any]]] = (), **options: Any) -> Ran:
     """A phase without steps over ``rows``."""
     given = rows(options.get("labels", 2), options.get("kind", "classification"))
     return run_phase(regularisers, training=options.pop("training", NO_STEPS), rows=given, **options)
 
 
-def solve(*, labels_of_rows: str = "own", **options: Any) -> Outcome:
+def solve(*, labels_of_rows: str = "own", **options: Any) -> Ran:
     return untrained([("linear_head", {"labels": labels_of_rows})], **options)
 
 
-def cross_entropy(outcome: Outcome) -> float:
+def cross_entropy(outcome: Ran) -> float:
     """Mean loss over the rows in evaluation mode."""
-    labels = torch.tensor(outcome.encoded.labels)
+    labels = torch.tensor(outcome.inputs.encoded.labels)
     return float(torch.nn.functional.cross_entropy(torch.from_numpy(outcome.logits()), labels))
 
 
-def pooled_features(outcome: Outcome) -> np.ndarray:
+def pooled_features(outcome: Ran) -> np.ndarray:
     """[u, v, |u - v|, u * v] of every pair, one text at a time, without the classifier's code."""
     model, vectors = outcome.model, []
-    assert outcome.encoded.rows_per_example == 2
+    assert outcome.inputs.encoded.rows_per_example == 2
     with torch.no_grad():
-        for texts in (outcome.encoded.input_ids[0::2], outcome.encoded.input_ids[1::2]):
+        for texts in (outcome.inputs.encoded.input_ids[0::2], outcome.inputs.encoded.input_ids[1::2]):
             tokens = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in texts]
             vectors.append(torch.stack([token.mean(0) for token in tokens]))
     u, v = vectors
@@ -79,7 +79,7 @@ def pooled_features(outcome: Outcome) -> np.ndarray:
     return torch.cat([u, v, (u - v).abs(), u * v], -1).double().numpy()
 
 
-def only_the_linear_changed(outcome: Outcome, **options: Any) -> None:
+def only_the_linear_changed(outcome: Ran, **options: Any) -> None:
     plain = untrained(**options)
     changed = {name for name, value in plain.weights.items() if not torch.equal(value, outcome.weights[name])}
     outputs = 1 if outcome.inputs.setting.kind == "regression" else len(outcome.inputs.labels or ())
@@ -90,7 +90,7 @@ def only_the_linear_changed(outcome: Outcome, **options: Any) -> None:
 def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, labels=3)
     features = pooled_features(outcome)
-    labels = np.asarray(outcome.encoded.labels)
+    labels = np.asarray(outcome.inputs.encoded.labels)
     weight, bias = (value.detach().double().numpy() for value in outcome.model.classifier.parameters())
     # The mean of real tokens differs from that of a padded batch in the last bits only.
     raw = features @ weight.T + bias
@@ -106,7 +106,7 @@ def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, kind="regression")
     features, scale = pooled_features(outcome), outcome.trained.trainee.scale
     assert scale is not None  # the model's outputs are those of scaled targets
-    values = scale.learned(np.asarray(outcome.encoded.labels, dtype=np.float64))
+    values = scale.learned(np.asarray(outcome.inputs.encoded.labels, dtype=np.float64))
     solution = regress_linearly(Rows(features, values), parts=(1.0,) * 4)
     assert outcome.logits() == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
     weight = outcome.model.classifier.weight.detach().double().numpy()
@@ -127,7 +127,7 @@ def test_a_family_s_own_head_is_fitted_where_it_ends(architecture: str) -> None:
 
 def test_permuted_labels_are_fitted_to_other_rows() -> None:
     own, permuted = solve(**POOLED), solve(**POOLED, labels_of_rows="permuted")
-    labels = np.asarray(own.encoded.labels)
+    labels = np.asarray(own.inputs.encoded.labels)
     right = [(outcome.logits().argmax(1) == labels).mean() for outcome in (own, permuted)]
     assert right[0] > 0.9 > right[1]
     assert same(permuted.weights, solve(**POOLED, labels_of_rows="permuted").weights)
@@ -135,7 +135,7 @@ def test_permuted_labels_are_fitted_to_other_rows() -> None:
 
 def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     outcome = untrained([("linear_head", {"head": "package"})], **POOLED, labels=3)
-    features, labels = pooled_features(outcome), np.asarray(outcome.encoded.labels)
+    features, labels = pooled_features(outcome), np.asarray(outcome.inputs.encoded.labels)
     theirs = LogisticRegression().fit(features.astype(np.float32), labels)
     probabilities = torch.from_numpy(outcome.logits()).double().softmax(-1).numpy()
     # Its solver stops early, so the last bits of features show; the other head's probabilities differ by 0.1.

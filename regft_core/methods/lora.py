@@ -34,8 +34,6 @@ QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_proj", "v_proj", "q_lin", "v_lin", "q", "v"),
     *("in_proj", "Wqkv"),
 )
-#: Encoder families that project with raw tensors instead of linear modules.
-RAW_PROJECTIONS = ("xlnet",)
 
 
 class LoraConfig(StrictModel):
@@ -66,7 +64,7 @@ class Lora(Regulariser):
             edits=("structure",) if options.rank else (),
             freezes_encoder=True,
             random_passes=options.rank > 0 and options.dropout > 0,
-            description=Description(refused_architectures=RAW_PROJECTIONS),
+            description=Description(refused_architectures=("xlnet",)),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -12,7 +12,8 @@ Decisions:
   embeddings of as many words, drawn at random.
 - the vectors are decayed like every other matrix.
 - a plain model cannot hold them: evaluation puts them back, an ordinary export is refused.
-- padding on the left stays before the vectors. BART (its decoder reads ids) and XLNet are refused.
+- padding on the left stays before the vectors. BART (its decoder reads ids) and XLNet (its own head reads the last
+  position) are refused.
 """
 
 from __future__ import annotations
@@ -25,9 +26,6 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Description, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
-
-#: Families that are refused: BART's decoder reads ids, XLNet's own head the last position.
-REFUSED = ("bart", "xlnet")
 
 
 class PromptTuningConfig(StrictModel):
@@ -55,7 +53,7 @@ class PromptTuning(Regulariser):
             edit_order=2,
             freezes_encoder=True,
             moves_tokens=options.reads == "first",
-            description=Description(refused_architectures=REFUSED),
+            description=Description(refused_architectures=("bart", "xlnet")),
         )
 
     @classmethod

@@ -28,7 +28,7 @@ from torch.utils.flop_counter import flop_registry
 
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.hooks.registry import discover
 from regft_core.models.devices import free_memory
@@ -127,7 +127,7 @@ class Bench:
         return training.model_copy(update={"epochs": 10_000, "max_steps": None})
 
     def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
-        entries = phase_entries.entries(self.registry, phase.regularisers)
+        entries = compose.entries(self.registry, phase.regularisers)
         training, problems = compose.resolve_training(entries, phase, self.shared)
         if problems:
             raise RegftError("bad-composition", "; ".join(problems))
@@ -135,7 +135,7 @@ class Bench:
             training = training.model_copy(update={"batch_size": self.shared.batch_size})
         rows = len(self.data.input_ids)
         cut = rows if phase.data.split == 1.0 else rows // 2
-        needed = {name for entry in phase_entries.active(entries) for name in entry.declares.needs}
+        needed = {name for entry in compose.active(entries) for name in entry.declares.needs}
         start = handed[phase.start].weights if phase.start in handed else None
         return PhaseInputs(
             entries=entries,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from regft_core.contract.trial import Trial, quiet, trial_of
 from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
 from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.compose import precision_problems
-from regft_core.hooks.phase_entries import Entry, in_the_way_of_export
+from regft_core.hooks.compose import Entry, in_the_way_of_export, precision_problems
 from regft_core.hooks.registry import discover
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
@@ -98,7 +97,7 @@ def _laws(trial: Trial, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
         return lambda **options: prepare_phase(of_stack, **options).loop  # type: ignore[return-value]
 
     own, shared = next(entry for entry in entries if entry.cls is cls), context.project.sections[task][0].optimizer
-    for promise, (law, untried) in Subject(own, entries, training, shared, build).promises().items():
+    for promise, (law, untried) in promises(own, entries, training, shared, build).items():
         with quiet():
             kept = tried(promise, law, untried)
         yield kept
@@ -118,105 +117,93 @@ def _exported(trial: Trial, task: str) -> Promise:
         return tried("exported it answers as it was trained", law, unsaid)
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A regulariser in a phase that is ready to train.
+def promises(
+    own: Entry, stack: Sequence[Entry], training: TrainingConfig, optimizer: str, build: Callable[..., laws.Make]
+) -> dict[str, tuple[Callable[[], str], str]]:
+    """Promise -> what tries it, and why there is nothing to try; empty where there is.
 
-    Attributes:
+    Args:
         own: the regulariser; ``stack``: all those of its phase.
         training: the protocol of the phase; ``optimizer``: the shared one.
         build: called with a stack and changes of the protocol; returns ``make`` of the laws.
     """
+    cls, declares, off, near = own.cls, own.declares, _off(own), _near(own)
+    still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
+    smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
+    random = any(entry.declares.random_passes for entry in stack)
+    exempt, no_steps = declares.description.exempt, "" if training.epochs else "its phase takes no steps"
+    limits = no_steps or exempt.get("limit") or ("" if near else "no number in `off` leads there")
+    answers = "it answers in place of the model" if implements(cls, "predict") else ""
+    dropout = "dropout tells its passes apart" if declares.dropout.either else ""
+    make = partial(build, stack)
 
-    own: Entry
-    stack: Sequence[Entry]
-    training: TrainingConfig
-    optimizer: str
-    build: Callable[..., laws.Make]
+    def alone(entry: Entry | None, **changes: Any) -> laws.Make:
+        assert entry is not None
+        return build([entry], optimizer=entry.declares.optimizer or optimizer, **changes)
 
-    def promises(self) -> dict[str, tuple[Callable[[], str], str]]:
-        """Promise -> what tries it, and why there is nothing to try; empty where there is."""
-        cls, declares, off, near = self.own.cls, self.own.declares, self.off(), self.near()
-        still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
-        smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
-        random = any(entry.declares.random_passes for entry in self.stack)
-        exempt, no_steps = declares.description.exempt, "" if self.training.epochs else "its phase takes no steps"
-        limits = no_steps or exempt.get("limit") or ("" if near else "no number in `off` leads there")
-        answers = "it answers in place of the model" if implements(cls, "predict") else ""
-        dropout = "dropout tells its passes apart" if declares.dropout.either else ""
+    def plain(beside: Entry | None, **changes: Any) -> laws.Make:
+        """Plain fine-tuning with the optimiser that ``beside`` declares, if it is one of everybody's."""
+        declared = beside.declares.optimizer if beside is not None else None
+        return build((), optimizer=declared if declared in OPTIMISERS.names() else optimizer, **changes)
 
-        def make(**training: Any) -> laws.Make:
-            return self.build(self.stack, **training)
+    listed: dict[str, tuple[Callable[[], str], str]] = {
+        "trained twice it leaves the same bits": (lambda: laws.repeats(make()), ""),
+        "it changes what a phase leaves": (lambda: laws.changes(make(), plain(own)), ""),
+        "at strength 0 it is plain fine-tuning, bit for bit": (
+            lambda: laws.zero(alone(off), plain(off)),
+            "" if off else "the class has no `off`",
+        ),
+        "with hardly any strength it is hardly another than plain fine-tuning": (
+            lambda: laws.limit(alone(near, **smooth), plain(near, **smooth)),
+            limits,
+        ),
+        "it draws from generators of its own": (lambda: laws.own_draws(make(), Path(inspect.getfile(cls)).parent), ""),
+        "in evaluation it draws nothing": (lambda: laws.inert(make()), answers),
+        "killed and resumed it ends alike": (lambda: laws.resume(make(), 2), no_steps),
+        "it runs the passes that it declares": (lambda: laws.passes(make(), declared_cost(stack)), no_steps),
+        "its fit runs the passes that it declares": (lambda: laws.fit_passes(make(), declared_fit(stack)), ""),
+        "its passes are random where it says so": (
+            lambda: laws.random_passes(make(**still), random),
+            no_steps or dropout,
+        ),
+        "padding does not change its loss": (
+            lambda: laws.padding(make(**still)),
+            no_steps or exempt.get("padding", ""),
+        ),
+        "its passes leave the weights as they were": (lambda: laws.restored(make()), no_steps),
+        "what it hands on and keeps can be stored": (lambda: laws.storable(make()), ""),
+    }
+    for precision in ("bf16", "fp16"):
+        lossy = {"precision": precision, "allow_precision_loss": True}
+        refused = precision_problems(stack, training.model_copy(update=lossy))[0]
+        listed[f"it trains in {precision}"] = partial(laws.trains, make(**lossy)), no_steps or "; ".join(refused)
+    return listed
 
-        def alone(entry: Entry | None, **training: Any) -> laws.Make:
-            assert entry is not None
-            return self.build([entry], optimizer=entry.declares.optimizer or self.optimizer, **training)
 
-        def plain(beside: Entry | None, **training: Any) -> laws.Make:
-            """Plain fine-tuning with the optimiser that ``beside`` declares, if it is one of everybody's."""
-            declared = beside.declares.optimizer if beside is not None else None
-            return self.build((), optimizer=declared if declared in OPTIMISERS.names() else self.optimizer, **training)
+def _off(own: Entry) -> Entry | None:
+    """The regulariser at strength 0; None where its class has no such."""
+    cls, options = own
+    if cls.off is None:
+        return None
+    return Entry(cls, cls.Config.model_validate({**options.model_dump(exclude_unset=True), **cls.off}))
 
-        listed: dict[str, tuple[Callable[[], str], str]] = {
-            "trained twice it leaves the same bits": (lambda: laws.repeats(make()), ""),
-            "it changes what a phase leaves": (lambda: laws.changes(make(), plain(self.own)), ""),
-            "at strength 0 it is plain fine-tuning, bit for bit": (
-                lambda: laws.zero(alone(off), plain(off)),
-                "" if off else "the class has no `off`",
-            ),
-            "with hardly any strength it is hardly another than plain fine-tuning": (
-                lambda: laws.limit(alone(near, **smooth), plain(near, **smooth)),
-                limits,
-            ),
-            "it draws from generators of its own": (
-                lambda: laws.own_draws(make(), Path(inspect.getfile(cls)).parent),
-                "",
-            ),
-            "in evaluation it draws nothing": (lambda: laws.inert(make()), answers),
-            "killed and resumed it ends alike": (lambda: laws.resume(make(), 2), no_steps),
-            "it runs the passes that it declares": (lambda: laws.passes(make(), declared_cost(self.stack)), no_steps),
-            "its fit runs the passes that it declares": (lambda: laws.fit_passes(make(), declared_fit(self.stack)), ""),
-            "its passes are random where it says so": (
-                lambda: laws.random_passes(make(**still), random),
-                no_steps or dropout,
-            ),
-            "padding does not change its loss": (
-                lambda: laws.padding(make(**still)),
-                no_steps or exempt.get("padding", ""),
-            ),
-            "its passes leave the weights as they were": (lambda: laws.restored(make()), no_steps),
-            "what it hands on and keeps can be stored": (lambda: laws.storable(make()), ""),
-        }
-        for precision in ("bf16", "fp16"):
-            lossy = {"precision": precision, "allow_precision_loss": True}
-            refused = precision_problems(self.stack, self.training.model_copy(update=lossy))[0]
-            law = partial(laws.trains, make(**lossy))
-            listed[f"it trains in {precision}"] = law, no_steps or "; ".join(refused)
-        return listed
 
-    def off(self) -> Entry | None:
-        """The regulariser at strength 0; None where its class has no such."""
-        cls, options = self.own
-        if cls.off is None:
-            return None
-        return Entry(cls, cls.Config.model_validate({**options.model_dump(exclude_unset=True), **cls.off}))
+def _near(own: Entry) -> Entry | None:
+    """The regulariser with hardly any strength: the numbers of ``off``, moved a little toward its own.
 
-    def near(self) -> Entry | None:
-        """The regulariser with hardly any strength: the numbers of ``off``, moved a little toward its own.
-
-        None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
-        """
-        (cls, options), zero = self.own, self.off()
-        if zero is None:
-            return None
-        pairs = {name: (getattr(zero.options, name), getattr(options, name)) for name in cls.off or {}}
-        moved = {
-            name: value + NEAR * (strength - value)
-            for name, (value, strength) in pairs.items()
-            if isinstance(value, float) and isinstance(strength, float) and strength != value
-        }
-        try:
-            nearly = Entry(cls, cls.Config.model_validate({**zero.options.model_dump(exclude_unset=True), **moved}))
-        except ValidationError:
-            return None
-        return nearly if moved and nearly.declares.active else None
+    None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
+    """
+    (cls, options), zero = own, _off(own)
+    if zero is None:
+        return None
+    pairs = {name: (getattr(zero.options, name), getattr(options, name)) for name in cls.off or {}}
+    moved = {
+        name: value + NEAR * (strength - value)
+        for name, (value, strength) in pairs.items()
+        if isinstance(value, float) and isinstance(strength, float) and strength != value
+    }
+    try:
+        nearly = Entry(cls, cls.Config.model_validate({**zero.options.model_dump(exclude_unset=True), **moved}))
+    except ValidationError:
+        return None
+    return nearly if moved and nearly.declares.active else None

@@ -1,4 +1,4 @@
-"""Laws of a phase with any regulariser, tried on a phase that is ready to train; ``check_method.Subject`` lists them.
+"""Laws of a phase with any regulariser, tried on a phase that is ready to train; ``check_method.promises`` lists them.
 
 Each law takes ``make``, which builds the phase anew and returns its loop (keyword arguments are those of
 :class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept.

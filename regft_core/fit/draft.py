@@ -38,7 +38,7 @@ from regft_core.fit.setup import (
 )
 from regft_core.grid.measured_lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
-from regft_core.hooks.phase_entries import takes_steps
+from regft_core.hooks.compose import takes_steps
 from regft_core.kinds import find
 from regft_core.models.devices import cores, visible_devices
 from regft_core.models.fetch import ALIASES

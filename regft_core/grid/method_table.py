@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic_core import to_jsonable_python
 
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.runs.opened_project import open_project
@@ -126,7 +126,7 @@ def touched(method: Method, registry: Mapping[str, type[Regulariser]]) -> list[s
     """
     touches: set[str] = set()
     for phase in method.phases:
-        for entry in phase_entries.active(phase_entries.entries(registry, phase.regularisers)):
+        for entry in compose.active(compose.entries(registry, phase.regularisers)):
             places = {what for what, hooks in TOUCHES.items() if any(implements(entry.cls, hook) for hook in hooks)}
             if len(places) > 1 and "structure" not in entry.declares.edits:
                 places.discard("modules, sites or views")

@@ -28,7 +28,7 @@ from regft_core.grid.executors import JobsFailed, is_remote, run_all
 from regft_core.grid.jobs import prepared_devices
 from regft_core.grid.measured_lengths import known_lengths
 from regft_core.hooks import compose
-from regft_core.hooks.phase_entries import answers_without_encoder
+from regft_core.hooks.compose import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.models.devices import cores, visible_devices
 from regft_core.models.source import encoder_present, encoder_weights, resolve_model

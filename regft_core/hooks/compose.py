@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from regft_core.catalogue import MERGES
 from regft_core.hooks import refusals
 from regft_core.hooks.base import implements
-from regft_core.hooks.phase_entries import Entry, active, answers_for_model, entries
+from regft_core.hooks.registry import Entry, active, entries
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import FINETUNE, Method, Phase, Registry
@@ -250,3 +251,32 @@ def variants(method: Method, registry: Registry) -> str | None:
     found |= {e.declares.description.variant or getattr(e.options, "variant", None) for e in acting}
     found.discard(None)
     return "mixed" if len(found) > 1 else next(iter(found), None)
+
+
+def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
+    """The regulariser that answers in place of a model and reads no encoder: what it kept is all there is."""
+    owner = answers_for_model(entries)
+    return owner if owner is not None and owner.declares.reads != "encoder" else None
+
+
+def answers_for_model(entries: Sequence[Entry]) -> Entry | None:
+    """The regulariser that answers in place of a model."""
+    return next((e for e in active(entries) if implements(e.cls, "predict")), None)
+
+
+def takes_steps(method: Method) -> bool:
+    """Whether any phase takes optimiser steps; without them a method is solved, in seconds."""
+    return any(phase.training.epochs for phase in method.phases)
+
+
+def learns(registry: Registry, method: Method) -> bool:
+    """Whether a method learns from labelled rows: it takes steps, or fits something to them."""
+    labelled = (phase for phase in method.phases if phase.data.labels)
+    acting = (entry for phase in labelled for entry in active(entries(registry, phase.regularisers)))
+    return takes_steps(method) or any(implements(entry.cls, "fit") for entry in acting)
+
+
+def in_the_way_of_export(registry: Registry, regularisers: Sequence[tuple[str, Any]]) -> str | None:
+    """The regulariser of a last phase whose runs have no export: plain weights would give other answers."""
+    known = entries(registry, [pair for pair in regularisers if pair[0] in registry])
+    return next((e.name for e in active(known) if implements(e.cls, "rebuild")), None)

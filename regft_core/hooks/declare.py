@@ -253,13 +253,6 @@ class Diagnostics:
 # ------------------------------------------------- what several methods ask of their phase, in check_options
 
 
-def takes_no_steps(phase: Phase) -> list[str]:
-    """Say what to change in a phase whose result is fitted, so that a step would spoil it."""
-    if phase.training.epochs == 0:
-        return []
-    return ["it is fitted and takes no steps; give its phase 'training: {epochs: 0}'"]
-
-
 def reads_labels(phase: Phase) -> list[str]:
     """Say what to change in a phase that hides the labels from a regulariser that learns them."""
     return [] if phase.data.labels else ["it learns from labels; remove 'labels: false' from the data of its phase"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.base import implements
-from regft_core.hooks.declare import is_last, takes_no_steps
-from regft_core.hooks.phase_entries import Entry, active, entries
+from regft_core.hooks.declare import is_last
+from regft_core.hooks.registry import Entry, active, entries
 from regft_core.kinds import find
 from regft_core.names import suggestion
 from regft_core.schema.method import Method, Phase, Registry
@@ -136,7 +136,9 @@ def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
         for other in acting
         if other is not owners[0]
     ]
-    problems += [f"'{name}': {problem}" for problem in (*is_last(phase), *takes_no_steps(phase))]
+    problems += [f"'{name}': {problem}" for problem in is_last(phase)]
+    if phase.training.epochs:
+        problems.append(f"'{name}': it is fitted and takes no steps; give its phase 'training: {{epochs: 0}}'")
     if key := "repeat" if phase.repeat is not None else "refit" if phase.averages_runs else "":
         problems.append(f"'{name}': what it fits cannot be averaged; remove '{key}' from its phase")
     return problems

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -51,6 +51,35 @@ class Registry(Mapping[str, type[Regulariser]]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
+    """A regulariser class with its validated options."""
+
+    @property
+    def name(self) -> str:
+        """The regulariser's name."""
+        return self.cls.name
+
+    @cached_property
+    def declares(self) -> Declares:
+        """The declaration under these options."""
+        return self.cls.declare(self.options)
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The passes of the step program, where the regulariser owns that."""
+        return self.declares.passes if implements(self.cls, "backward") else ()
+
+
+def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
+    """Pair each (name, options) of a phase with its class."""
+    return [Entry(registry[name], options) for name, options in regularisers]
+
+
+def active(stack: Sequence[Entry]) -> list[Entry]:
+    """The regularisers whose strength is not 0."""
+    return [entry for entry in stack if entry.declares.active]
 
 
 def discover() -> Registry:

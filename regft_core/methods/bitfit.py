@@ -21,7 +21,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -41,12 +41,8 @@ Terms = Literal["all", "query_and_intermediate", "norms"]
 
 
 class BitFitConfig(StrictModel):
-    """Options of BitFit."""
-
     terms: Terms = Field("all", description="which biases are trained; norms: scales and biases of the norms")
-    chosen: Literal["bias", "random"] = Field(
-        "bias", description="random: as many entries of the matrices, drawn once (a control)"
-    )
+    chosen: Literal["bias", "random"] = Field("bias", description="random: as many entries of the matrices (a control)")
 
 
 def bias_terms(names: Iterable[str], terms: Terms, norms: Collection[str] = ()) -> list[str]:
@@ -71,15 +67,11 @@ def shares(sizes: Sequence[int], total: int) -> list[int]:
 
 
 class BitFit(Regulariser):
-    """Trains the biases and the head."""
-
     name = "bitfit"
     Config = BitFitConfig
     off = None  # the matrices are frozen in any form
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"chosen": "random"}, "as many entries of the matrices are trained, drawn at random"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    controls = {"random": Flip({"chosen": "random"}, "as many entries of the matrices are trained, drawn at random")}
+    sources = {
         "terms": "code: benzakenelad/BitFit run_glue.py:39",
         "chosen": "ours: bias is the method, random its control",
     }

@@ -23,7 +23,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -39,8 +39,6 @@ DRAWN = ("bernoulli", "fixed")
 
 
 class ChildTuningConfig(StrictModel):
-    """Options of Child-Tuning."""
-
     mask: Name = Field(
         "bernoulli",
         description="bernoulli: drawn in every step (F); fixed: drawn once (a control); or the name of the phase "
@@ -67,19 +65,17 @@ def draw_mask(like: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
 
 class ChildTuning(Regulariser):
-    """Masks the gradient after clipping."""
-
     name = "child_tuning"
     Config = ChildTuningConfig
-    off: ClassVar[dict[str, Any]] = {"share": 1.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"share": 1.0}
+    controls = {
         "fixed": Flip(
             {"mask": "fixed"},
             "one mask for the whole run instead of a fresh one in every step",
             when=lambda options: options.mask == "bernoulli",
-        ),
+        )
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "mask": "ours: F, the form that needs no earlier phase",
         "share": "code: alibaba/AliceMind ChildTuning/run.sh:5",
         "scope": "code: alibaba/AliceMind ChildTuning/ChildTuningOptimizer.py:61-63; every tensor for F",

@@ -14,10 +14,10 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from regft_core.hooks.base import Declares, NoOptions, Phase, Regulariser
-from regft_core.hooks.declare import Example, FitData, Tensor, Trainee, is_last, reads_labels, takes_no_steps
+from regft_core.hooks.declare import Example, FitData, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import Array, np, torch
 
@@ -49,10 +49,8 @@ def best_odds(present: Array) -> Array:
 
 
 class ConstantAnswer(Regulariser):
-    """Answers instead of the model, the same for every input. Ours: the usual baseline of majority and mean."""
-
     name = "constant_answer"
-    off: ClassVar[dict[str, Any] | None] = None  # an answer that depends on the input is another method
+    off = None  # an answer that depends on the input is another method
 
     @classmethod
     def declare(cls, options: NoOptions) -> Declares:
@@ -60,7 +58,7 @@ class ConstantAnswer(Regulariser):
 
     @classmethod
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:
-        return [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
+        return reads_labels(phase)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         labels = [data.stream.encoded.labels[row] for row in data.stream.rows]

@@ -22,15 +22,12 @@ Differences from the package, here:
 - the head reads vectors of length 1 (``pooling: unit_mean`` in ``setfit.yaml``). The package scales them where the
   checkpoint's own pipeline does, as those of MiniLM and MPNet do; for other encoders set ``pooling: mean``.
 - with the family's own head (``pooling: head``) the vectors are means over tokens, which that head does not read.
-
-``partners: random`` is a control: positives and negatives are drawn from all other rows, so the targets 1 and 0 mean
-nothing, and everything else stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -45,11 +42,7 @@ PARTS = ("anchor", "positive", "negative")
 
 
 class ContrastiveConfig(StrictModel):
-    """Options of contrastive fine-tuning."""
-
-    partners: Literal["labels", "random"] = Field(
-        "labels", description="random: positives and negatives are any rows (a control)"
-    )
+    partners: Literal["labels", "random"] = Field("labels", description="random: any rows are positives, and negatives")
 
 
 def pair_loss(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
@@ -58,12 +51,7 @@ def pair_loss(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
 
 
 class Partners:
-    """For each row, those it may be paired with.
-
-    Args:
-        rows: row numbers of the phase.
-        labels: label of each row of ``rows``.
-        by: ``labels``, or ``random``: any other row is a positive and a negative.
+    """Of each of ``rows``, those it may be paired with ``by`` its label, or at random (``partners``).
 
     Raises RunFailed when no row has a row of another class.
     """
@@ -90,7 +78,6 @@ class Partners:
         return _other_than(row, same, draw)
 
     def negative(self, row: int, draw: float) -> int:
-        """A row of another class."""
         if self._random:
             return _other_than(row, self._all, draw)
         other = self._other[self._label[row]]
@@ -106,20 +93,16 @@ def _other_than(row: int, rows: Sequence[int], draw: float) -> int:
 
 
 class Contrastive(Regulariser):
-    """Draws the vectors of one class together and those of different classes apart."""
-
     name = "contrastive"
     Config = ContrastiveConfig
-    off: ClassVar[dict[str, Any] | None] = None  # without its loss the phase has none
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = None  # without its loss the phase has none
+    controls = {
         "random_pairs": Flip(
             {"partners": "random"},
             "positives and negatives are drawn from all rows, so the pairs say nothing about labels",
-        ),
+        )
     }
-    sources: ClassVar[dict[str, str]] = {
-        "partners": "code: huggingface/setfit src/setfit/sampler.py:92-100",
-    }
+    sources = {"partners": "code: huggingface/setfit src/setfit/sampler.py:92-100"}
 
     @classmethod
     def declare(cls, options: ContrastiveConfig) -> Declares:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -43,8 +43,6 @@ SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute
 
 
 class CutoffConfig(StrictModel):
-    """Options of Cutoff."""
-
     variant: Literal["paper", "released"] = "paper"
     kind: Literal["token", "span", "feature"] = "token"
     ratio: float = Field(0.1, ge=0, lt=1, description="share of the tokens, or dimensions, that are erased")
@@ -53,15 +51,11 @@ class CutoffConfig(StrictModel):
 
 
 class Cutoff(Regulariser):
-    """Adds a pass over the partly erased input, its task loss and its divergence from the clean one."""
-
     name = "cutoff"
     Config = CutoffConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "beta": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_cut": Flip({"ratio": 0.0}, "nothing is erased in the second pass"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"alpha": 0.0, "beta": 0.0}
+    controls = {"no_cut": Flip({"ratio": 0.0}, "nothing is erased in the second pass")}
+    sources = {
         "variant": "ours: the printed objective; the code leaves the clean cross-entropy of token cutoff out",
         "kind": "paper: Zeng et al. 2022, section 4.8 and table 5, which compare with token cutoff",
         "ratio": "code: dinghanshen/Cutoff run_glue.sh:14",

@@ -26,7 +26,7 @@ hidden states over an example's tokens, since teacher and student may split a te
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -40,8 +40,6 @@ from regft_core.training.distances import divergence, kl
 
 
 class DistilConfig(StrictModel):
-    """Options of distillation."""
-
     teacher: Name = Field("teacher", description="the earlier phase whose answers are learned")
     temperature: float = Field(2.0, gt=0, description="divides the logits of both")
     weight: float = Field(0.9, ge=0, le=1, description="of the teacher's answers; the rest is that of the labels")
@@ -52,13 +50,11 @@ class DistilConfig(StrictModel):
 
 
 class Distil(Regulariser):
-    """Mixes the task's loss with the divergence from the teacher's answers."""
-
     name = "distil"
     Config = DistilConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0, "hidden": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {"answers": Flip({"hidden": 0.0}, "the teacher's answers alone")}
-    sources: ClassVar[dict[str, str]] = {
+    off = {"weight": 0.0, "hidden": 0.0}
+    controls = {"answers": Flip({"hidden": 0.0}, "the teacher's answers alone")}
+    sources = {
         "teacher": "ours: the name of the phase",
         "temperature": "ours: 2, a mild one, since two labels have no small probabilities that would be worth more",
         "weight": "ours: 0.9; section 2 found a considerably lower weight of the labels best, and names none",

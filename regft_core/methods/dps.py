@@ -26,14 +26,13 @@ Decisions:
 - the clock is the optimiser step (the released one counts forward calls, so it breaks with two passes).
 - ties with the last chosen entry are chosen too. Masked entries still move by momentum and weight decay, but
   noise on the weights (PATS) leaves them alone.
-- ``selection: random`` (a control) chooses as many entries at random.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -48,8 +47,6 @@ PENALISED_FROM = 50
 
 
 class DpsConfig(StrictModel):
-    """Options of DPS."""
-
     variant: Variant = "paper"
     mode: Literal["dense", "mix"] = "dense"
     drop: float = Field(0.3, ge=0, lt=1, description="share of each matrix that stage II leaves as it is")
@@ -58,18 +55,16 @@ class DpsConfig(StrictModel):
 
 
 class Dps(Regulariser):
-    """Trains, in every second block, only the entries with the largest gradients of the block before."""
-
     name = "dps"
     Config = DpsConfig
-    off: ClassVar[dict[str, Any]] = {"drop": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"drop": 0.0}
+    controls = {
         "random": Flip(
             {"selection": "random"},
             "the second stage trains entries at random instead of those with the largest gradients",
-        ),
+        )
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "mode": "code: ZhangHaojie077/DPS script/run_glue.sh:2; the trainer's own default is mix",
         "drop": "code: ZhangHaojie077/DPS script/run_glue.sh:9",
@@ -109,7 +104,7 @@ class Dps(Regulariser):
                 trainee.put_view(name, View(self._mixed, name))
 
     def _enter(self, index: int) -> None:
-        """Begin the block that step ``index`` is in, unless it is running."""
+        """Begin the block of step ``index``, unless it is running."""
         block = index // self.length if self.length is not None else 0
         if block == self.block:
             return
@@ -232,5 +227,4 @@ class Dps(Regulariser):
                 named[name] = value.to(self.trainee.raw(name).device).clone()
 
     def export(self, trainee: Trainee) -> None:
-        """Take the views off; the weights are the trained ones."""
         trainee.take_views(self.names if self.options.mode == "mix" else (), folded=False)

@@ -20,8 +20,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -33,25 +32,17 @@ from regft_core.training.chunks import quantile_cut
 
 
 class FisherConfig(StrictModel):
-    """Options of the Fisher mask."""
-
     variant: Variant = "paper"
     share: float = Field(0.3, gt=0, le=1, description="share of the entries that stay trained (p_D)")
-    scores: Literal["information", "random"] = Field(
-        "information", description="random: entries are drawn, as many of them (a control)"
-    )
+    scores: Literal["information", "random"] = Field("information", description="random: as many entries are drawn")
 
 
 class Fisher(Regulariser):
-    """Measures the Fisher information over the training rows and hands on a mask."""
-
     name = "fisher"
     Config = FisherConfig
     off = None  # it changes nothing by itself
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"scores": "random"}, "entries are drawn instead of chosen by their Fisher information"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    controls = {"random": Flip({"scores": "random"}, "entries are drawn instead of chosen by their Fisher information")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "share": "code: alibaba/AliceMind ChildTuning/run.sh:5",
         "scores": "ours: information is the method, random its control",
@@ -96,7 +87,6 @@ class Fisher(Regulariser):
         self.diagnostics.log("fisher.threshold", 0, cut)
 
     def draws(self, trainee: Trainee) -> dict[str, Tensor]:
-        """Uniform draws instead of the information, by name of the tensor."""
         return {
             name: torch.rand(p.shape, generator=trainee.generator("fisher.draws", name), device=p.device)
             for name, p in layer_parameters(trainee).items()

@@ -16,14 +16,12 @@ Decisions:
   0.05 for CoLA. Its RoBERTa runs take 0.025 to 0.2, 2 or 3, 0.1 to 1, and a radius of 0.14 to 0.7.
 - E is the width of the word embeddings. Both texts of a pair that are encoded separately, and both inputs
   of BART, are one example: one length, one norm.
-- ``direction: random`` moves by as much along a random direction: the control.
-- the passes are called ``freelb``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -40,8 +38,6 @@ ENTRIES = 128 * 1024
 
 
 class FreeLbConfig(StrictModel):
-    """Options of FreeLB."""
-
     steps: int = Field(3, ge=1, le=32, description="passes per step, K")
     ascent_size: float = Field(0.1, ge=0, description="how far the perturbation of an example moves after a pass")
     initial_size: float = Field(0.2, ge=0, description="bound of its norm at the start")
@@ -50,22 +46,15 @@ class FreeLbConfig(StrictModel):
 
 
 class FreeLb(Regulariser):
-    """Trains on every point of an ascent on the word embeddings."""
-
     name = "freelb"
     Config = FreeLbConfig
-    off: ClassVar[dict[str, Any]] = {"ascent_size": 0.0, "initial_size": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"direction": "random"}, "the perturbation moves as far, but not along the gradient"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"ascent_size": 0.0, "initial_size": 0.0}
+    controls = {"random": Flip({"direction": "random"}, "the perturbation moves as far, but not along the gradient")}
+    sources = {
         "steps": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
         "ascent_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
         "initial_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
-        "radius": (
-            "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B, where 0 "
-            "means none"
-        ),
+        "radius": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; where 0 means none",
         "direction": "ours: gradient is the method, random its control",
     }
 

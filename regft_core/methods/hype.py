@@ -15,7 +15,7 @@ Differences between paper and released code:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,8 +26,6 @@ from regft_core.training.perturbation import draw
 
 
 class HypeConfig(StrictModel):
-    """Options of HyPe."""
-
     distribution: Literal["normal", "uniform", "uniform_one_sided"] = "normal"
     scale: float = Field(1e-5, ge=0, description="sd of the normal law, or bound of the uniform ones; absolute")
     layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False)] = Field(
@@ -43,15 +41,11 @@ class HypeConfig(StrictModel):
 
 
 class Hype(Regulariser):
-    """Adds i.i.d. noise to the hidden states between (or within) layers while training."""
-
     name = "hype"
     Config = HypeConfig
-    off: ClassVar[dict[str, Any]] = {"scale": 0.0, "hidden_dropout": "keep"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_noise": Flip({"scale": 0.0}, "no noise; dropout as in the method"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"scale": 0.0, "hidden_dropout": "keep"}
+    controls = {"no_noise": Flip({"scale": 0.0}, "no noise; dropout as in the method")}
+    sources = {
         "distribution": "paper: appendix D.2, whose combinations take HyPe-N",
         "scale": "code: Yuanhy1997/HyPe main.py:204; the paper chooses between 1e-5 and 1e-4 by task",
         "layers": "paper: appendix G, table 18; all layers score best there",

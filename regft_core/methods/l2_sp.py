@@ -21,7 +21,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -32,8 +32,6 @@ from regft_core.training.chunks import chunked
 
 
 class L2SpConfig(StrictModel):
-    """Options of L2-SP."""
-
     strength: float = Field(0.01, ge=0, description="of the penalty (alpha)")
     form: Literal["loss", "decoupled"] = Field("loss", description="a term of the loss, or a pull after the step")
     toward: Literal["checkpoint", "start", "zero"] = Field(
@@ -56,28 +54,19 @@ def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float) -> N
 
 
 class L2Sp(Regulariser):
-    """Pulls pretrained tensors back to where they came from."""
-
     name = "l2_sp"
     Config = L2SpConfig
-    off: ClassVar[dict[str, Any]] = {"strength": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "zero": Flip({"toward": "zero"}, "weights are pulled to zero instead of to the pretrained ones"),
-    }
-    sources: ClassVar[dict[str, str]] = {
-        "strength": (
-            "code: holyseven/TransferLearningClassification run_classification/run_exp.py:36; chosen for SGD on images"
-        ),
+    off = {"strength": 0.0}
+    controls = {"zero": Flip({"toward": "zero"}, "weights are pulled to zero instead of to the pretrained ones")}
+    sources = {
+        "strength": "code: holyseven/TransferLearningClassification run_classification/run_exp.py:36; for images",
         "form": "code: holyseven/TransferLearningClassification model/network_base.py:154-156; a term of the loss",
         "toward": "code: holyseven/TransferLearningClassification model/network_base.py:153-154",
     }
 
     @classmethod
     def declare(cls, options: L2SpConfig) -> Declares:
-        return Declares(
-            active=options.strength > 0,
-            anchors=() if options.toward == "zero" else (options.toward,),
-        )
+        return Declares(active=options.strength > 0, anchors=() if options.toward == "zero" else (options.toward,))
 
     @classmethod
     def check_options(cls, options: L2SpConfig, phase: Phase) -> list[str]:

@@ -9,8 +9,6 @@ that has one: in both passes of R-Drop, in all views of TDT, at both levels of a
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Regulariser, StrictModel, TaskConfig
@@ -20,20 +18,14 @@ from regft_core.lazy import torch
 
 
 class LabelSmoothingConfig(StrictModel):
-    """Options of label smoothing."""
-
     smoothing: float = Field(0.1, ge=0, lt=1, description="share of the uniform distribution in the target (epsilon)")
 
 
 class LabelSmoothing(Regulariser):
-    """Mixes the labels with the uniform distribution."""
-
     name = "label_smoothing"
     Config = LabelSmoothingConfig
-    off: ClassVar[dict[str, Any]] = {"smoothing": 0.0}
-    sources: ClassVar[dict[str, str]] = {
-        "smoothing": "ours: the customary 0.1; the paper was not at hand to check",
-    }
+    off = {"smoothing": 0.0}
+    sources = {"smoothing": "ours: the customary 0.1; the paper was not at hand to check"}
 
     @classmethod
     def declare(cls, options: LabelSmoothingConfig) -> Declares:

@@ -8,14 +8,13 @@ and a reported probability of 0.5 is the threshold. No set that judges runs is r
 Decisions:
 - candidates lie half way between neighbouring logits; of equal F1 the one nearest to 0.5 wins.
 - a label that no row of the share has keeps 0.5. The result is marked with it.
-- ``fit: all`` takes one threshold for all labels, by F1 of all decisions together: for shares of few rows.
-- ``fit: none`` (a control) sets the same rows aside and keeps 0.5.
+- ``fit: all`` goes by the F1 of all decisions together: for shares of few rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -29,23 +28,17 @@ BATCH = 64
 
 
 class LabelThresholdsConfig(StrictModel):
-    """Options of fitted thresholds."""
-
     fit: Literal["label", "all", "none"] = Field(
         "label", description="one threshold for each label, or for all together; none: 0.5 (a control)"
     )
 
 
 class LabelThresholds(Regulariser):
-    """Moves the head's bias so that each label is answered from its fitted threshold on."""
-
     name = "label_thresholds"
     Config = LabelThresholdsConfig
-    off: ClassVar[dict[str, Any]] = {"fit": "none"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "half": Flip({"fit": "none"}, "the same rows are set aside, and every threshold stays at 0.5"),
-    }
-    sources: ClassVar[dict[str, str]] = {"fit": "ours: a threshold a label, the usual choice for F1 over labels"}
+    off = {"fit": "none"}
+    controls = {"half": Flip({"fit": "none"}, "the same rows are set aside, and every threshold stays at 0.5")}
+    sources = {"fit": "ours: a threshold a label, the usual choice for F1 over labels"}
 
     @classmethod
     def declare(cls, options: LabelThresholdsConfig) -> Declares:

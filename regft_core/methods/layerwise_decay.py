@@ -14,13 +14,12 @@ Decisions:
   a final norm and the pooler with the head.
 - BART: the decoder lies above the encoder; the embeddings, which both use, lie below all.
 - ALBERT shares one layer; it is refused.
-- ``shape: flat`` (a control) gives the whole encoder one rate: the mean over its entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -29,13 +28,9 @@ from regft_core.hooks.declare import Trainee
 
 
 class LayerwiseDecayConfig(StrictModel):
-    """Options of layer-wise learning-rate decay."""
-
     variant: Variant = Field("paper", description="released: the head lies two steps above the top layer")
     decay: float = Field(0.9, gt=0, le=1, description="factor of the learning rate from a layer to the one below")
-    shape: Literal["geometric", "flat"] = Field(
-        "geometric", description="flat: one rate for the encoder, of the same mean (a control)"
-    )
+    shape: Literal["geometric", "flat"] = Field("geometric", description="flat: one rate, of the same mean (a control)")
 
 
 def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], options: Any) -> dict[str, float]:
@@ -58,29 +53,20 @@ def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], op
 
 
 class LayerwiseDecay(Regulariser):
-    """Gives lower layers smaller learning rates."""
-
     name = "layerwise_decay"
     Config = LayerwiseDecayConfig
-    off: ClassVar[dict[str, Any]] = {"decay": 1.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "flat": Flip({"shape": "flat"}, "all layers have one rate, of the same mean"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"decay": 1.0}
+    controls = {"flat": Flip({"shape": "flat"}, "all layers have one rate, of the same mean")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
-        "decay": (
-            "code: google-research/electra configure_finetuning.py:151; of its large model, the others have 0.8 "
-            "(line 56)"
-        ),
+        "decay": "code: google-research/electra configure_finetuning.py:151; its large model, others 0.8 (line 56)",
         "shape": "ours: geometric is the method, flat its control",
     }
 
     @classmethod
     def declare(cls, options: LayerwiseDecayConfig) -> Declares:
         return Declares(
-            active=options.decay < 1,
-            trains_encoder=True,
-            description=Description(refused_architectures=("albert",)),
+            active=options.decay < 1, trains_encoder=True, description=Description(refused_architectures=("albert",))
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -24,14 +24,13 @@ Decisions:
   so probabilities stay as they are, and count where no step follows.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
-- ``labels: permuted`` (a control) fits the head to the rows' labels in random order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -55,8 +54,6 @@ FEATURE_BATCH = 64
 
 
 class LinearHeadConfig(StrictModel):
-    """Options of the solved head."""
-
     head: Literal["cross_validated", "package"] = Field(
         "cross_validated",
         description="how it is fitted; package: as the setfit package does, by logistic regression with C = 1 on the "
@@ -67,12 +64,10 @@ class LinearHeadConfig(StrictModel):
 
 
 class LinearHead(Regulariser):
-    """Fits the last linear of the head on frozen features."""
-
     name = "linear_head"
     Config = LinearHeadConfig
-    off: ClassVar[dict[str, Any] | None] = None
-    sources: ClassVar[dict[str, str]] = {
+    off = None
+    sources = {
         "head": "ours: a strength chosen on the rows suits any encoder; package reproduces SetFit",
         "decision": "ours: what is judged is what is optimised",
         "labels": "ours: own is the method, permuted its control",

@@ -20,7 +20,6 @@ Decisions, where the source that could be read is silent:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -32,23 +31,17 @@ NOISED = "lnsr.noised"
 
 
 class LnsrConfig(StrictModel):
-    """Options of layer-wise noise stability."""
-
     weight: float = Field(1.0, ge=0, description="of the mean squared difference; not published")
     scale: float = Field(0.01, ge=0, description="sd of the noise, absolute; not published")
     layer: int = Field(0, description="layer whose input gets the noise, 0-based; negative numbers count from the top")
 
 
 class Lnsr(Regulariser):
-    """Adds a pass with noise at one layer and the movement of all hidden states above it."""
-
     name = "lnsr"
     Config = LnsrConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    sources: ClassVar[dict[str, str]] = {
-        "weight": (
-            "ours: not stated in what could be read; 1 makes penalty and cross-entropy of one order at this noise"
-        ),
+    off = {"weight": 0.0}
+    sources = {
+        "weight": "ours: not stated in what could be read; penalty and cross-entropy are of one order then",
         "scale": "ours: not stated in what could be read; 1% of unit-scale activations",
         "layer": "ours: the embedding output; the paper chooses the layer by task",
     }

@@ -10,14 +10,13 @@ Decisions:
 - everything that is newly drawn is trained (PEFT leaves DeBERTa's pooler as it was drawn).
 - A and B are decayed like every other matrix.
 - XLNet's projections are raw tensors, not linear maps; it is refused.
-- ``rank: 0`` (a control) adds nothing, so that the head alone is trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -35,13 +34,9 @@ QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_proj", "v_proj", "q_lin", "v_lin", "q", "v"),
     *("in_proj", "Wqkv"),
 )
-#: Encoder families that project with raw tensors instead of linear modules.
-RAW_PROJECTIONS = ("xlnet",)
 
 
 class LoraConfig(StrictModel):
-    """Options of LoRA."""
-
     rank: int = Field(8, ge=0, le=1024, description="0 trains the head alone (a control)")
     alpha: float = Field(16.0, gt=0, description="the product is scaled by alpha / rank")
     dropout: float = Field(0.1, ge=0, lt=1, description="on what enters A")
@@ -52,12 +47,10 @@ class LoraConfig(StrictModel):
 
 
 class Lora(Regulariser):
-    """Freezes the encoder and trains low-rank additions to its matrices."""
-
     name = "lora"
     Config = LoraConfig
     off = None  # the encoder is frozen at any strength
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "rank": "paper: Somayajula et al. 2024, appendix F",
         "alpha": "paper: Somayajula et al. 2024, appendix F",
         "dropout": "paper: Somayajula et al. 2024, appendix F",
@@ -71,7 +64,7 @@ class Lora(Regulariser):
             edits=("structure",) if options.rank else (),
             freezes_encoder=True,
             random_passes=options.rank > 0 and options.dropout > 0,
-            description=Description(refused_architectures=RAW_PROJECTIONS),
+            description=Description(refused_architectures=("xlnet",)),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
@@ -121,7 +114,6 @@ class Lora(Regulariser):
         return output + addition.addition(args[0], self.trainee.model.training)
 
     def export(self, trainee: Trainee) -> None:
-        """Fold every product into its matrix."""
         for handle in self._handles:
             handle.remove()
         for name, addition in self.additions.items():

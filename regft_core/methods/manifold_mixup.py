@@ -23,9 +23,6 @@ Decisions:
 - texts that are encoded separately are mixed with the partner's text of the same place.
 - it owns the step program: a pass that another method adds (R-Drop, Cutoff) would compare mixed rows with plain ones.
 - BART is refused: its decoder reads the words of the row besides the encoder's mixed states.
-
-``mixes`` has two controls. ``states``: states are mixed, the label is the row's own. ``labels``: states are the row's
-own, labels are mixed, which smooths labels toward their frequencies.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -47,27 +44,16 @@ MIXED = "mixed"
 
 
 class ManifoldMixupConfig(StrictModel):
-    """Options of manifold mixup."""
-
     alpha: float = Field(16.0, ge=0, description="of Beta(alpha, alpha), which draws the share; large: near one half")
     layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = Field(
-        "all",
-        description="one is drawn per step and its input mixed; 0-based, negative numbers count from the top",
+        "all", description="one is drawn per step and its input mixed; 0-based, negative numbers count from the top"
     )
-    mixes: Literal["both", "states", "labels"] = Field(
-        "both", description="states, labels: the other stays the row's own (controls)"
-    )
+    mixes: Literal["both", "states", "labels"] = Field("both", description="states, labels: the other is the row's own")
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The draws of one batch.
-
-    Attributes:
-        share: of the row itself, at least one half.
-        layer: index of the layer whose input is mixed.
-        partner: ``[B]`` example numbers on the training device.
-    """
+    """The draws of a batch: the share of the row itself (at least one half), the layer, partners ``[B]``."""
 
     share: float
     layer: int
@@ -75,16 +61,14 @@ class Draw:
 
 
 class ManifoldMixup(Regulariser):
-    """Trains on mixtures of two rows' hidden states and of their labels."""
-
     name = "manifold_mixup"
     Config = ManifoldMixupConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"alpha": 0.0}
+    controls = {
         "states_only": Flip({"mixes": "states"}, "states are mixed, each row keeps its own label"),
         "labels_only": Flip({"mixes": "labels"}, "labels are mixed, the states are those of one row"),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "alpha": "code: SALT-NLP/MixText README.md:71; the command for labelled texts alone",
         "layers": "ours: the paper draws from a set that the user chooses; TMix's 7, 9 and 12 presume 12 layers",
         "mixes": "code: SALT-NLP/MixText code/train.py:295-296",

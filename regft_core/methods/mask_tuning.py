@@ -28,7 +28,7 @@ No code was released. What the paper leaves open, and what is done here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -42,8 +42,6 @@ from regft_core.schema import Name
 
 
 class MaskTuningConfig(StrictModel):
-    """Options of Mask-tuning."""
-
     alpha: float = Field(0.6, ge=0, le=1, description="weight of the masked-LM loss; the task loss has 1 - alpha")
     masked_loss: bool = Field(True, description="false: no masked-LM loss; the task loss keeps its weight (a control)")
     mask_rate: float = Field(0.05, ge=0, lt=1, description="share of the maskable tokens that are masked")
@@ -51,9 +49,7 @@ class MaskTuningConfig(StrictModel):
     fill: Literal["argmax", "sample", "mask"] = Field(
         "argmax", description="predicted tokens; mask: the classifier sees [MASK] itself (a control)"
     )
-    coupling: Literal["joint", "separate"] = Field(
-        "joint", description="one encoder, or a second one trained beside it"
-    )
+    coupling: Literal["joint", "separate"] = Field("joint", description="one encoder, or two trained side by side")
     head: Name | None = Field(
         None, description="phase that trained a masked-LM head, used where the checkpoint has none of its own"
     )
@@ -81,19 +77,17 @@ class MaskTuningConfig(StrictModel):
 
 
 class MaskTuning(Regulariser):
-    """Classifies sentences whose masked tokens were filled in by the model itself."""
-
     name = "mask_tuning"
     Config = MaskTuningConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"alpha": 0.0, "mask_rate": 0.0}
+    controls = {
         "no_masked_loss": Flip(
             {"masked_loss": False},
             "masked tokens are filled in without a masked-LM loss",
             when=lambda options: options.alpha > 0,
-        ),
+        )
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "alpha": "paper: section 3.2; of SST-2, MNLI has 0.7 and QQP 0.8",
         "masked_loss": "paper: section 2.1, equation 1; false is its control",
         "mask_rate": "paper: section 2.1",
@@ -213,7 +207,6 @@ class MaskTuning(Regulariser):
         return total + loss.detach()
 
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
-        """(rows, columns) of the tokens to mask in this step."""
         generator = step.generator("mask_tuning.positions")
         return masked_positions(step.batch, self.setting.keyword_segment, rate, self.options.selection, generator)
 

@@ -5,10 +5,7 @@ A phase of its own before fine-tuning: ``trains: all`` continues pretraining on 
 ablation fills sentences with; ``trains: head`` trains a masked-LM head alone over the frozen
 encoder, for checkpoints that come without one, and does nothing where there is one.
 
-- number of masks: max(1, round(rate * maskable tokens)) per input; ``bernoulli`` draws each.
-  Masks are drawn anew in every step. Every chosen token becomes [MASK] (no 80/10/10 split
-  unless ``replacement: bert``).
-- maskable is what the tokenizer did not add; the loss is the mean over all masked positions.
+- masks are those of ``mask_tuning``, drawn anew in every step; the loss is the mean over all masked positions.
 - the classifier's head has no part in the loss and stays as it was drawn.
 - a checkpoint without a masked-LM head starts ``trains: all`` from a drawn one; the result is marked.
 - BART predicts the token of a position by its decoder there, which reads the masked input moved right by one.
@@ -17,7 +14,7 @@ encoder, for checkpoints that come without one, and does nothing where there is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -30,25 +27,19 @@ from regft_core.rng import derive
 
 
 class MaskedLmConfig(StrictModel):
-    """Options of masked language modelling."""
-
     mask_rate: float = Field(0.15, gt=0, lt=1, description="share of the maskable tokens that are masked")
     selection: Literal["count", "bernoulli"] = Field("count", description="a fixed number per input, or each by chance")
     replacement: Literal["mask", "bert"] = Field(
         "mask", description="mask: every chosen token becomes [MASK]; bert: 80% do, 10% become a random token, 10% stay"
     )
-    trains: Literal["all", "head"] = Field(
-        "all", description="head: the masked-LM head alone, if the checkpoint has none"
-    )
+    trains: Literal["all", "head"] = Field("all", description="head: the masked-LM head alone, if there is none")
 
 
 class MaskedLm(Regulariser):
-    """Trains the encoder (or a masked-LM head over it) to predict masked tokens."""
-
     name = "masked_lm"
     Config = MaskedLmConfig
     off = None  # without its loss the phase has none
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "mask_rate": "code: lemon0830/TDT TDT/examples/run_lm_finetuning.py:376",
         "selection": "ours: as in mask_tuning, so that one token of a short text is masked at least",
         "replacement": "paper: Ghanbarzadeh et al. 2023, section 2.1; every chosen token becomes [MASK]",

@@ -23,7 +23,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -33,8 +33,6 @@ from regft_core.lazy import torch
 
 
 class MixoutConfig(StrictModel):
-    """Options of Mixout."""
-
     variant: Literal["paper", "released"] = "paper"
     probability: float = Field(0.7, ge=0, le=1, description="share of input units whose weights are pretrained ones")
     target: Literal["checkpoint", "zero"] = "checkpoint"
@@ -43,16 +41,14 @@ class MixoutConfig(StrictModel):
 
 
 class Mixout(Regulariser):
-    """Mixes the weights of all linears with their pretrained values, column by column, at random."""
-
     name = "mixout"
     Config = MixoutConfig
-    off: ClassVar[dict[str, Any]] = {"probability": 0.0, "dropout": "keep"}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"probability": 0.0, "dropout": "keep"}
+    controls = {
         "no_mixing": Flip({"probability": 0.0}, "no mixing; dropout as in the method"),
         "zero": Flip({"target": "zero"}, "dropped columns become 0, not the pretrained ones"),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "variant": "ours: the gradient of the printed formula",
         "probability": (
             "ours: in the range 0.1 to 0.8 that Somayajula et al. 2024, appendix D.3, tune; public commands "
@@ -102,7 +98,6 @@ class Mixout(Regulariser):
         return mask
 
     def export(self, trainee: Trainee) -> None:
-        """The trained weights, which evaluation used all along."""
         trainee.take_views(self.mixed, folded=False)
 
 

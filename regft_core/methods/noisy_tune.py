@@ -11,13 +11,12 @@ Decisions:
   and stays (the bias of a one-output head would become NaN); so do constant tensors, whose std is 0.
 - tied tensors are perturbed once.
 - methods that pull toward pretrained weights pull toward those without the noise.
-- ``scaling: global`` (a control) gives all tensors noise of one size: the same energy in sum, not by tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -27,13 +26,9 @@ from regft_core.lazy import torch
 
 
 class NoisyTuneConfig(StrictModel):
-    """Options of NoisyTune."""
-
     variant: Variant = Field("paper", description="paper: pretrained tensors; released: the new head as well")
     intensity: float = Field(0.15, ge=0, description="width of the uniform law in standard deviations (lambda)")
-    scaling: Literal["tensor", "global"] = Field(
-        "tensor", description="global: one size of noise for all tensors, of the same energy in sum (a control)"
-    )
+    scaling: Literal["tensor", "global"] = Field("tensor", description="global: one size of noise, of the same energy")
 
 
 def deviations(tensors: Mapping[str, Tensor], scaling: str) -> dict[str, float]:
@@ -47,15 +42,11 @@ def deviations(tensors: Mapping[str, Tensor], scaling: str) -> dict[str, float]:
 
 
 class NoisyTune(Regulariser):
-    """Perturbs every pretrained tensor once, in proportion to its standard deviation."""
-
     name = "noisy_tune"
     Config = NoisyTuneConfig
-    off: ClassVar[dict[str, Any]] = {"intensity": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "global": Flip({"scaling": "global"}, "all tensors get noise of one size, of the same energy in sum"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"intensity": 0.0}
+    controls = {"global": Flip({"scaling": "global"}, "all tensors get noise of one size, of the same energy in sum")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "intensity": "paper: Yuan et al. 2023, table 15; the middle of 0.1, 0.15 and 0.2",
         "scaling": "code: Yuanhy1997/HyPe main.py:37",

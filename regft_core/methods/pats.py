@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -205,25 +205,21 @@ def all_finite(tensors: list[Tensor]) -> Tensor:
 
 
 class Pats(Regulariser):
-    """Adds noise to insensitive entries after every step of Adamax."""
-
     name = "pats"
     Config = PatsConfig
-    off: ClassVar[dict[str, Any]] = {"strength": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"strength": 0.0}
+    controls = {
         "uniform": Flip(
             {"intensity": "uniform"}, "every entry of a matrix gets the matrix's mean intensity, blind to sensitivity"
         ),
         "no_noise": Flip({"strength": 0.0}, "no noise after the step; the same optimiser"),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "strength": "paper: appendix A.2",
         "threshold": "paper: appendix A.2",
         "decay": "paper: appendix A.2",
         "probability": "paper: appendix A.2",
-        "epsilon": (
-            "ours: not stated; below typical products (5e-8 to 1e-5), so that it bounds the noise of few entries"
-        ),
+        "epsilon": "ours: not stated; below typical products (5e-8 to 1e-5), so it bounds the noise of few entries",
         "sensitivity": "paper: section 2.1, equation 1",
         "noise_std": "paper: section 2.2; the standard deviation is the root of the intensity",
         "intensity": "ours: sensitivity is the method, uniform its control",

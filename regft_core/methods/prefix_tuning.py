@@ -15,7 +15,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -29,8 +29,6 @@ SHIFTABLE = ("bert", "electra", "roberta")
 
 
 class PrefixTuningConfig(StrictModel):
-    """Options of prefix-tuning."""
-
     tokens: int = Field(20, ge=1, le=1024, description="virtual keys and values per layer")
     initial_std: float = Field(1.0, ge=0, description="standard deviation of the table at the start")
     positions: Literal["kept", "shifted"] = Field(
@@ -39,12 +37,10 @@ class PrefixTuningConfig(StrictModel):
 
 
 class PrefixTuning(Regulariser):
-    """Freezes the encoder and trains keys and values of every layer."""
-
     name = "prefix_tuning"
     Config = PrefixTuningConfig
     off = None  # the encoder is frozen at any strength
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "tokens": "paper: Somayajula et al. 2024, appendix F",
         "initial_std": "code: huggingface/peft src/peft/tuners/prefix_tuning/model.py:79; a plain embedding table",
         "positions": "ours: the text keeps the positions of its pretraining; PEFT shifts them",
@@ -107,7 +103,6 @@ class PrefixTuning(Regulariser):
         self._put(trainee, kept["table"].to(trainee.device))
 
     def export(self, trainee: Trainee) -> None:
-        """Take the prefixes off; the weights are those of a frozen encoder and a trained head."""
         self.prefixes.remove()
         if self._shift is not None:
             self._shift.remove()

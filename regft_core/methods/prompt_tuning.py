@@ -12,13 +12,14 @@ Decisions:
   embeddings of as many words, drawn at random.
 - the vectors are decayed like every other matrix.
 - a plain model cannot hold them: evaluation puts them back, an ordinary export is refused.
-- padding on the left stays before the vectors. BART (its decoder reads ids) and XLNet are refused.
+- padding on the left stays before the vectors. BART (its decoder reads ids) and XLNet (its own head reads the last
+  position) are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -26,34 +27,22 @@ from regft_core.hooks.base import Declares, Description, Handed, Phase, Regulari
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
-#: Families that are refused: BART's decoder reads ids, XLNet's own head the last position.
-REFUSED = ("bart", "xlnet")
-
 
 class PromptTuningConfig(StrictModel):
-    """Options of prompt tuning."""
-
     tokens: int = Field(20, ge=1, le=1024, description="virtual tokens")
     reads: Literal["first", "text"] = Field(
         "first", description="what the family's own head reads: the first position, or the text's first token"
     )
-    start: Literal["normal", "vocabulary"] = Field(
-        "normal", description="N(0, 1), or the embeddings of random words of the vocabulary"
-    )
+    start: Literal["normal", "vocabulary"] = Field("normal", description="N(0, 1), or embeddings of random words")
 
 
 class PromptTuning(Regulariser):
-    """Freezes the encoder and trains vectors before the words."""
-
     name = "prompt_tuning"
     Config = PromptTuningConfig
     off = None  # the encoder is frozen at any strength
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "tokens": "paper: Somayajula et al. 2024, appendix F",
-        "reads": (
-            "code: huggingface/peft src/peft/peft_model.py:1922; the prompt comes first, and the head reads "
-            "what is first"
-        ),
+        "reads": "code: huggingface/peft src/peft/peft_model.py:1922; the prompt comes first, and is read",
         "start": "code: huggingface/peft src/peft/tuners/prompt_tuning/config.py:49",
     }
 
@@ -64,7 +53,7 @@ class PromptTuning(Regulariser):
             edit_order=2,
             freezes_encoder=True,
             moves_tokens=options.reads == "first",
-            description=Description(refused_architectures=REFUSED),
+            description=Description(refused_architectures=("bart", "xlnet")),
         )
 
     @classmethod
@@ -101,5 +90,4 @@ class PromptTuning(Regulariser):
         self._put(trainee, kept["table"].to(trainee.device))
 
     def export(self, trainee: Trainee) -> None:
-        """Take the vectors off; the weights are those of a frozen encoder and a trained head."""
         self.prompts.remove()

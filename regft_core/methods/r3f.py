@@ -20,7 +20,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -35,8 +35,6 @@ NOISED = "r3f.noised"
 
 
 class R3fConfig(StrictModel):
-    """Options of R3F."""
-
     variant: Literal["paper", "released"] = "paper"
     weight: float = Field(1.0, ge=0, description="of the divergence; 0.1, 0.5, 1 or 5 in the paper")
     distribution: Literal["uniform", "normal"] = "uniform"
@@ -44,15 +42,11 @@ class R3fConfig(StrictModel):
 
 
 class R3f(Regulariser):
-    """Adds a pass over noised word embeddings and its divergence from the plain one."""
-
     name = "r3f"
     Config = R3fConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_noise": Flip({"scale": 0.0}, "two passes and their divergence without noise"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"weight": 0.0}
+    controls = {"no_noise": Flip({"scale": 0.0}, "two passes and their divergence without noise")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "weight": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:47",
         "distribution": "code: facebookresearch/fairseq examples/rxf/rxf_src/sentence_prediction_r3f.py:49",
@@ -98,7 +92,6 @@ class R3f(Regulariser):
         return detached + self.options.scale * draw(detached.shape, self.options.distribution, generator)
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
-        """The weighted divergence of the noised prediction from the plain one."""
         noised = step.forward(NOISED, draw=NOISED)
         apart = divergence(main.logits, noised, step.setting.kind).mean()
         self.diagnostics.read(step, divergence=apart)

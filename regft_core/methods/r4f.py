@@ -17,12 +17,9 @@ from collections.abc import Mapping
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Handed, NoOptions, Regulariser
 from regft_core.hooks.declare import Trainee
-from regft_core.lazy import torch
 
 
 class R4f(Regulariser):
-    """Divides the weight of the head's last projection by its largest singular value."""
-
     name = "r4f"
     off = None  # a head is normalised or it is not
 
@@ -39,9 +36,10 @@ class R4f(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.heads import last_linear
         from regft_core.models.weight_views import SpectralView
 
-        self.weight = last_projection(trainee, self.setting.num_labels)
+        self.weight = f"{last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)}.weight"
         if not trainee.raw(self.weight).requires_grad:
             raise ModelError(
                 "head-not-trained",
@@ -51,27 +49,4 @@ class R4f(Regulariser):
         trainee.put_view(self.weight, SpectralView())
 
     def export(self, trainee: Trainee) -> None:
-        """Fold: the weight becomes its normalised value."""
         trainee.take_views([self.weight], folded=True)
-
-
-def last_projection(trainee: Trainee, num_labels: int) -> str:
-    """Name of the weight of the linear that gives the logits.
-
-    Raises:
-        ModelError: the head's last linear does not have one output per label.
-    """
-    head = set(trainee.sites.head)
-    linears = [
-        (f"{name}.weight", module)
-        for name, module in trainee.model.named_modules()
-        if isinstance(module, torch.nn.Linear) and f"{name}.weight" in head
-    ]
-    if not linears or linears[-1][1].out_features != num_labels:
-        last = f"'{linears[-1][0]}' has {linears[-1][1].out_features}" if linears else "it has none"
-        raise ModelError(
-            "head-outputs",
-            f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}\n"
-            "    -> use another encoder, or r3f",
-        )
-    return linears[-1][0]

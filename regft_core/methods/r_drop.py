@@ -23,7 +23,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -38,8 +38,6 @@ RELEASED_ALPHA = {"bert": (0.5, 1.0), "roberta": (0.7, 0.8)}
 
 
 class RDropConfig(StrictModel):
-    """Options of R-Drop."""
-
     variant: Literal["paper", "released"] = "paper"
     alpha: float | None = Field(
         None, ge=0, description="weight of the divergence; null: 1.0 (paper) or what the released code says"
@@ -50,15 +48,11 @@ class RDropConfig(StrictModel):
 
 
 class RDrop(Regulariser):
-    """Adds a second pass with masks of its own, its task loss, and the divergence of the two."""
-
     name = "r_drop"
     Config = RDropConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "cross_entropy": "first"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_kl": Flip({"alpha": 0.0}, "two passes without the divergence between them"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"alpha": 0.0, "cross_entropy": "first"}
+    controls = {"no_kl": Flip({"alpha": 0.0}, "two passes without the divergence between them")}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "alpha": "code: dropreg/R-Drop fairseq_src/examples/roberta/roberta_rdrop_src/loss/reg_cross_entropy.py:32",
         "cross_entropy": (

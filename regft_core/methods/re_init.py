@@ -16,8 +16,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -30,26 +29,17 @@ from regft_core.rng import derive
 
 
 class ReInitConfig(StrictModel):
-    """Options of Re-init."""
-
     layers: int = Field(2, ge=0, description="how many of the top layers are drawn anew")
     pooler: bool = Field(True, description="whether a pretrained pooler is drawn anew with them")
 
 
 class ReInit(Regulariser):
-    """Draws the top layers and the pooler anew."""
-
     name = "re_init"
     Config = ReInitConfig
-    off: ClassVar[dict[str, Any]] = {"layers": 0, "pooler": False}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "pooler_only": Flip({"layers": 0}, "no layer is drawn anew"),
-    }
-    sources: ClassVar[dict[str, str]] = {
-        "layers": (
-            "ours: a third of the default encoder's 6 layers; the release's command draws 5 of 24 "
-            "(asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11)"
-        ),
+    off = {"layers": 0, "pooler": False}
+    controls = {"pooler_only": Flip({"layers": 0}, "no layer is drawn anew")}
+    sources = {
+        "layers": "ours: 2 of 6 layers; 5 of 24 in asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11",
         "pooler": "code: asappresearch/revisit-bert-finetuning sample_commands/reinit.sh:11",
     }
 

@@ -21,14 +21,13 @@ Decisions:
 - likewise the strength: left out, each full pull closes a tenth of the distance, as the published 5000 does at the
   published learning rate of 2e-5. From a strength of 2 / learning rate on, the pull would diverge; it is refused.
 - t counts optimiser steps from 1. Bias correction is as in AdamW.
-- ``annealing: constant`` is lambda = 1, plain AdamW: strength 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -49,9 +48,7 @@ class RecAdamConfig(StrictModel):
         None, ge=1, description="step at which lambda is 1/2, or 1 if linear (t0); null: a quarter of the steps"
     )
     rate: float | None = Field(None, gt=0, description="steepness per step of the sigmoid (k); null: 25 / midpoint")
-    start: Literal["pretrained", "random"] = Field(
-        "pretrained", description="random: only the anchor is pretrained, training starts from drawn weights"
-    )
+    start: Literal["pretrained", "random"] = Field("pretrained", description="random: only the anchor is pretrained")
 
 
 #: Share of the distance that a full pull closes where no strength is given: 5000 x 2e-5.
@@ -70,26 +67,18 @@ def task_share(step: int, total: int, options: RecAdamConfig) -> float:
 
 
 class RecAdam(Regulariser):
-    """Owns the optimiser: Adam with an annealed pull to the pretrained weights."""
-
     name = "rec_adam"
     Config = RecAdamConfig
-    off: ClassVar[dict[str, Any]] = {"annealing": "constant"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_pull": Flip({"strength": 0.0}, "no pull to the pretrained weights; steps annealed as in the method"),
+    off = {"annealing": "constant"}
+    controls = {
+        "no_pull": Flip({"strength": 0.0}, "no pull to the pretrained weights; steps annealed as in the method")
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "strength": "code: Sanyuan-Chen/RecAdam README.md:113; 5000 at the learning rate 2e-5 of line 103",
         "annealing": "code: Sanyuan-Chen/RecAdam README.md:110",
         "midpoint": "ours: a quarter of the steps; the release's commands take step 1000 of 5336 and of 9000",
-        "rate": (
-            "ours: 25 / midpoint is softer than the release (100 / midpoint in its commands, 125 as its "
-            "default), which would switch within a few steps of a short run"
-        ),
-        "start": (
-            "ours: pretrained, as every other method; the release starts so with one flag "
-            "(run_glue_with_RecAdam.py:663)"
-        ),
+        "rate": "ours: softer than the release (100 / midpoint, 125 as its default), for short runs",
+        "start": "ours: as every other method; the release has a flag for it (run_glue_with_RecAdam.py:663)",
     }
 
     @classmethod

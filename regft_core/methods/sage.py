@@ -17,13 +17,12 @@ Decisions:
 - multiplied are weights and biases inside the layers without norms; everything else gets the base rule.
 - the sensitivity is read off the gradient after clipping, at the weights before the update; beside a gradient mask
   (Child-Tuning, DPS), off the gradient before the mask.
-- ``multiplier: mean`` (a control) gives every entry the mean factor of its tensor; ``none`` is the base.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -33,8 +32,6 @@ from regft_core.lazy import torch
 
 
 class SageConfig(StrictModel):
-    """Options of SAGE."""
-
     variant: Variant = "paper"
     base: Literal["adamax", "adamw"] = Field("adamax", description="the optimiser whose steps are multiplied")
     decay: float = Field(0.75, ge=0, lt=1, description="of the moving average of the sensitivity (beta 3)")
@@ -44,16 +41,14 @@ class SageConfig(StrictModel):
 
 
 class Sage(Regulariser):
-    """Brings an optimiser whose steps depend on the sensitivity of every entry."""
-
     name = "sage"
     Config = SageConfig
-    off: ClassVar[dict[str, Any]] = {"multiplier": "none"}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"multiplier": "none"}
+    controls = {
         "mean": Flip({"multiplier": "mean"}, "every entry of a tensor gets the mean factor of its tensor"),
         "no_multiplier": Flip({"multiplier": "none"}, "plain steps of the same optimiser"),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "base": "code: cliang1453/SAGE scripts/train_mnli_usadamax.sh:24",
         "decay": "code: cliang1453/SAGE train.py:157; the one released script takes 0.85",

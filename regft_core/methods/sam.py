@@ -27,13 +27,12 @@ Decisions:
 - ``direction: random`` (a control) moves as far along a random direction. It needs no first pass, so it costs one.
   A second pass without a move would be plain fine-tuning bit for bit; ``_matched_compute`` compares with that.
 - the loss that is logged is that of the second pass.
-- the passes are called ``ascent`` and ``descent``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -45,8 +44,6 @@ ASCENT, DESCENT = "ascent", "descent"
 
 
 class SamConfig(StrictModel):
-    """Options of sharpness-aware minimisation."""
-
     radius: float = Field(0.05, ge=0, description="length of the move (rho)")
     adaptive: bool = Field(False, description="measure the length in units of each weight (ASAM)")
     eta: float = Field(0.01, ge=0, description="added to the size of each weight; for adaptive: true")
@@ -74,15 +71,11 @@ def _is_bias(name: str) -> bool:
 
 
 class Sam(Regulariser):
-    """Takes the gradient of each step at weights that were moved up the loss."""
-
     name = "sam"
     Config = SamConfig
-    off: ClassVar[dict[str, Any]] = {"radius": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random": Flip({"direction": "random"}, "the weights move as far, but not along the gradient"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"radius": 0.0}
+    controls = {"random": Flip({"direction": "random"}, "the weights move as far, but not along the gradient")}
+    sources = {
         "radius": "code: google-research/sam README.md:33; for CIFAR-10",
         "adaptive": "ours: SAM itself; true is ASAM",
         "eta": "code: SamsungLabs/ASAM asam.py:5",

@@ -25,15 +25,13 @@ Decisions:
   here they are the same, which saves one pass through the embeddings.
 - the passes over perturbed inputs have dropout masks of their own, as in the released code; the proximal
   pass shares those of the plain one, so that its divergence is due to the weights alone.
-- ``direction: random`` takes noise of the same size without an ascent: the control.
-- passes: ``smart.ascent``, ``smart.perturbed``, ``smart.past``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -51,8 +49,6 @@ EARLY = 0.1
 
 
 class SmartConfig(StrictModel):
-    """Options of SMART."""
-
     variant: Literal["paper", "released"] = "paper"
     weight: float = Field(1.0, ge=0, description="of the smoothness term; 1, 3 or 5 in the paper")
     proximal: float | None = Field(None, ge=0, description="weight of the proximal term; null: 1 (paper), 0 (released)")
@@ -66,39 +62,33 @@ class SmartConfig(StrictModel):
 
     @property
     def mu(self) -> float:
-        """Weight of the proximal term."""
         if self.proximal is not None:
             return float(self.proximal)
         return 1.0 if self.variant == "paper" else 0.0
 
     @property
     def eta(self) -> float:
-        """Step size of the ascent."""
         if self.step_size is not None:
             return float(self.step_size)
         return 1e-3 if self.variant == "paper" else 1e-5
 
 
 class Smart(Regulariser):
-    """Adds the divergence under adversarial noise and the one from a moving average of the model."""
-
     name = "smart"
     Config = SmartConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0, "proximal": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = {"weight": 0.0, "proximal": 0.0}
+    controls = {
         "random": Flip({"direction": "random"}, "the noise is random, not the result of an ascent"),
         "no_proximal": Flip({"proximal": 0.0}, "no proximal term", when=lambda options: options.mu > 0),
         "proximal_only": Flip({"weight": 0.0}, "no smoothness term, so no noise", when=lambda options: options.mu > 0),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "weight": "code: namisan/mt-dnn train.py:205",
         "proximal": "ours: 1 under paper, whose text was not at hand to check; the released code has no such term",
         "steps": "code: namisan/mt-dnn train.py:206",
         "noise": "code: namisan/mt-dnn train.py:208",
-        "step_size": (
-            "code: namisan/mt-dnn mt_dnn/perturbation.py:28; 1e-3, and under released the 1e-5 of train.py:207"
-        ),
+        "step_size": "code: namisan/mt-dnn mt_dnn/perturbation.py:28; 1e-3, and released the 1e-5 of train.py:207",
         "radius": "ours: that of the noise; the paper was not at hand to check, the released code has none",
         "direction": "ours: gradient is the method, random its control",
         "momentum": "ours: not in the released code; the paper was not at hand to check",
@@ -182,7 +172,6 @@ class Smart(Regulariser):
         return draws * self.options.noise
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
-        """The weighted smoothness and proximal terms."""
         terms = []
         if self.options.weight > 0:
             smoothness = self.smoothness(step, main)

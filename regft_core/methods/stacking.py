@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -46,9 +46,7 @@ from regft_core.hooks.declare import (
     Trainee,
     behind,
     from_tensor,
-    is_last,
     reads_labels,
-    takes_no_steps,
     to_tensor,
 )
 from regft_core.kinds import find
@@ -70,8 +68,6 @@ BESIDE, EVEN_ROWS = "beside.", 200
 
 
 class StackingConfig(StrictModel):
-    """Options of the average."""
-
     members: list[Member] = Field(
         ["words", "embeddings", "joined", "cosine"], min_length=1, description="what is averaged"
     )
@@ -79,13 +75,11 @@ class StackingConfig(StrictModel):
 
 
 class Stacking(Regulariser):
-    """Answers in place of the model, by an average of solved models."""
-
     name = "stacking"
     Config = StackingConfig
     _model: Any = None
-    off: ClassVar[dict[str, Any] | None] = None  # solved models have no strength 0
-    sources: ClassVar[dict[str, str]] = {
+    off = None  # solved models have no strength 0
+    sources = {
         "members": "ours: solved models that err on different rows",
         "beside": "ours: a fine-tuned model errs on different rows again",
     }
@@ -107,7 +101,7 @@ class Stacking(Regulariser):
 
     @classmethod
     def check_options(cls, options: StackingConfig, phase: Phase) -> list[str]:
-        problems = [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
+        problems = reads_labels(phase)
         if len(set(options.members)) < len(options.members):
             problems.append("a member is listed twice; list each once")
         return problems

@@ -20,15 +20,12 @@ Decisions:
   four batches of 8 differ from one of 32.
 - ``weight: 1`` is refused, although the paper tries it. Without cross-entropy nothing trains the head.
 - with other terms (R-Drop's second cross-entropy) only the cross-entropy of the plain pass gets the weight 1 - weight.
-
-``labels: permuted`` (a control) shuffles the labels among the rows of the batch in every step before SCL reads them. So
-there are as many positives, but they share no class. The cross-entropy keeps the true labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -40,8 +37,6 @@ from regft_core.models.architectures import architecture_of
 
 
 class SupervisedContrastiveConfig(StrictModel):
-    """Options of the supervised contrastive loss."""
-
     weight: float = Field(0.9, ge=0, lt=1, description="of the contrastive loss (lambda); cross-entropy has the rest")
     temperature: float = Field(0.3, gt=0, description="divides the cosines (tau)")
     reduction: Literal["mean", "sum"] = Field("mean", description="over the rows of the batch")
@@ -62,15 +57,13 @@ def supervised_contrastive(vectors: Tensor, labels: Tensor, temperature: float) 
 
 
 class SupervisedContrastive(Regulariser):
-    """Draws the vectors of one class together while the head learns."""
-
     name = "supervised_contrastive"
     Config = SupervisedContrastiveConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "permuted": Flip({"labels": "permuted"}, "positives share no class: labels are shuffled in every batch"),
+    off = {"weight": 0.0}
+    controls = {
+        "permuted": Flip({"labels": "permuted"}, "positives share no class: labels are shuffled in every batch")
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "weight": "ours: remembered as the paper's best for few labels; the paper was not at hand to check",
         "temperature": "ours: remembered as the paper's best for few labels; the paper was not at hand to check",
         "reduction": "code: HobbitLong/SupContrast losses.py:104; so the weight does not depend on the batch size",
@@ -86,7 +79,7 @@ class SupervisedContrastive(Regulariser):
                 refused={
                     "mask": "it contrasts the vectors that a pooling head reads, and no such head is there",
                     "windows": "it contrasts one vector of each row, and an example has several",
-                },
+                }
             ),
         )
 

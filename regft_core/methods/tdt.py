@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -50,8 +50,6 @@ from regft_core.training.perturbation import as_read
 
 
 class TdtConfig(StrictModel):
-    """Options of TDT."""
-
     variant: Literal["paper", "released"] = "paper"
     w_distill: float = Field(0.5, ge=0, description="weight of the distilled input's loss (L_C)")
     w_rank: float = Field(1.0, ge=0, description="weight of the ranking loss (L_R)")
@@ -102,15 +100,13 @@ def confidence_penalty(confidence: Tensor, mask: Tensor) -> Tensor:
 
 
 class Tdt(Regulariser):
-    """Learns which tokens matter, and trains on inputs with and without them."""
-
     name = "tdt"
     Config = TdtConfig
-    off: ClassVar[dict[str, Any]] = {"w_distill": 0.0, "w_rank": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "random_confidence": Flip({"confidence": "shuffled"}, "which token gets which learned confidence is random"),
+    off = {"w_distill": 0.0, "w_rank": 0.0}
+    controls = {
+        "random_confidence": Flip({"confidence": "shuffled"}, "which token gets which learned confidence is random")
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "w_distill": "paper: section 3.2; of 0.5, 2 and 4, and in the released script's list",
         "w_rank": "paper: section 3.2; of 0.5 and 1, and in the released script's list",

@@ -19,23 +19,12 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Phase, Regulariser, StrictModel
-from regft_core.hooks.declare import (
-    DECISION,
-    Example,
-    FitData,
-    Tensor,
-    Trainee,
-    from_tensor,
-    is_last,
-    reads_labels,
-    takes_no_steps,
-    to_tensor,
-)
+from regft_core.hooks.declare import DECISION, Example, FitData, Tensor, Trainee, from_tensor, reads_labels, to_tensor
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.lazy import Array, np, special, torch
@@ -44,8 +33,6 @@ from regft_core.training.linear_solution import decision_of, rows_of, solve_word
 
 
 class TfidfLogisticConfig(StrictModel):
-    """Options of the bag of words."""
-
     words: int = Field(2, ge=0, le=5, description="longest word n-gram; 0: no words")
     characters: int = Field(0, ge=0, le=8, description="longest character n-gram, inside words; 0: none")
     sublinear: bool = Field(False, description="whether a term that occurs n times counts 1 + log(n)")
@@ -54,12 +41,10 @@ class TfidfLogisticConfig(StrictModel):
 
 
 class TfidfLogistic(Regulariser):
-    """Answers in place of the model, from the words of the text."""
-
     name = "tfidf_logistic"
     Config = TfidfLogisticConfig
-    off: ClassVar[dict[str, Any] | None] = None  # a linear model of strength 0 is no fine-tuning
-    sources: ClassVar[dict[str, str]] = {
+    off = None  # a linear model of strength 0 is no fine-tuning
+    sources = {
         "words": "ours: words and their pairs, the usual baseline",
         "characters": "ours: off; for languages without spaces",
         "sublinear": "ours: off, as in scikit-learn",
@@ -73,7 +58,7 @@ class TfidfLogistic(Regulariser):
 
     @classmethod
     def check_options(cls, options: TfidfLogisticConfig, phase: Phase) -> list[str]:
-        problems = [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
+        problems = reads_labels(phase)
         if not options.words and not options.characters:
             problems.append("words and characters are both 0, so there is nothing to count; raise one of them")
         return problems

@@ -8,13 +8,12 @@ Decisions:
 - frozen tensors are not in the optimiser, so weight decay does not move them either. Their layers keep dropout.
 - BART: layers are counted from the top of the decoder down into the encoder.
 - ALBERT shares one layer; it is refused.
-- ``end: bottom`` (a control) trains as many layers from the other end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -24,26 +23,18 @@ from regft_core.hooks.declare import Trainee
 
 
 class TopKLayersConfig(StrictModel):
-    """Options of top-K fine-tuning."""
-
-    layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
-        1, description="how many layers are trained (K), 0 or more"
-    )
+    layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(1, description="how many are trained (K)")
     embeddings: bool = Field(False, description="whether embeddings and what layers share are trained")
     pooler: bool = Field(True, description="whether what stands between the last layer and the head is trained")
     end: Literal["top", "bottom"] = Field("top", description="bottom: the lowest layers are trained (a control)")
 
 
 class TopKLayers(Regulariser):
-    """Freezes what lies below the top K layers."""
-
     name = "top_k_layers"
     Config = TopKLayersConfig
-    off: ClassVar[dict[str, Any]] = {"layers": "all", "embeddings": True, "pooler": True}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"layers": "all", "embeddings": True, "pooler": True}
+    controls = {"bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom")}
+    sources = {
         "layers": "ours: the smallest that trains any layer",
         "embeddings": "ours: frozen like the layers above them",
         "pooler": "ours: trained, as what stands above the top layer",

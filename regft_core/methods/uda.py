@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -42,8 +42,6 @@ TARGETS, HIDDEN = "uda.targets", "uda.hidden"
 
 
 class UdaConfig(StrictModel):
-    """Options of UDA and FixMatch."""
-
     ratio: int = Field(3, ge=1, description="texts without labels in a step for each labelled row")
     weight: float = Field(1.0, ge=0, description="of the loss on texts without labels")
     hide: float = Field(0.15, ge=0, lt=1, description="probability that a token of a text becomes the mask token")
@@ -54,15 +52,11 @@ class UdaConfig(StrictModel):
 
 
 class Uda(Regulariser):
-    """Adds the divergence between the answers to a text and to the same text with hidden tokens."""
-
     name = "uda"
     Config = UdaConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0, "annealing": "none"}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "unhidden": Flip({"hide": 0.0}, "no token is hidden, so dropout alone tells the two passes apart"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"weight": 0.0, "annealing": "none"}
+    controls = {"unhidden": Flip({"hide": 0.0}, "no token is hidden, so dropout alone tells the two passes apart")}
+    sources = {
         "ratio": "code: google-research/uda text/scripts/run_base_uda.sh:30",
         "weight": "code: google-research/uda text/scripts/run_base_uda.sh:34",
         "hide": "ours: the share that masked language models are trained with",

@@ -21,14 +21,13 @@ Decisions:
 - demonstrations are of segment 0; the released code draws embeddings for new segments where the encoder has any.
 - regression (the paper interpolates between two words) is refused. XLNet is refused: it was not pretrained to read a
   mask token. So is BART, whose predictions come from a decoder.
-- ``words: permuted`` gives each label the next label's word, ``drawn`` random words (controls).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
@@ -52,8 +51,6 @@ SHORTEST_WORD = 3
 
 
 class VerbaliserConfig(StrictModel):
-    """Options of prompt-based fine-tuning."""
-
     words: Literal["task", "permuted", "drawn"] = Field(
         "task", description="those of the task; permuted: each label has the next one's, drawn: random ones (controls)"
     )
@@ -73,12 +70,10 @@ class VerbaliserConfig(StrictModel):
 
 
 class Verbaliser(Regulariser):
-    """Answers by the logits of label words at the mask of a template."""
-
     name = "verbaliser"
     Config = VerbaliserConfig
-    off: ClassVar[dict[str, Any] | None] = None
-    controls: ClassVar[Mapping[str, Flip]] = {
+    off = None
+    controls = {
         "drawn": Flip({"words": "drawn"}, "random words stand for the labels"),
         "no_demonstrations": Flip(
             {"demonstrations": "none"},
@@ -87,7 +82,7 @@ class Verbaliser(Regulariser):
         ),
         "permuted": Flip({"words": "permuted"}, "each label has another label's word"),
     }
-    sources: ClassVar[dict[str, str]] = {
+    sources = {
         "words": "ours: task is the method, permuted and drawn are its controls",
         "demonstrations": "paper: Gao et al. 2021, sections 4 (none) and 6 (per_class)",
         "sets": "code: princeton-nlp/LM-BFF README.md:94",

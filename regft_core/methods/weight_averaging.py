@@ -18,7 +18,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,8 +28,6 @@ from regft_core.lazy import torch
 
 
 class WeightAveragingConfig(StrictModel):
-    """Options of averaging along training."""
-
     average: Literal["equal", "exponential", "none"] = Field("equal", description="none: the last weights (a control)")
     begin: float = Field(0.5, ge=0, lt=1, description="share of the steps before the first one that is averaged")
     every: int = Field(1, ge=1, description="steps between two that are averaged")
@@ -41,15 +39,11 @@ DECAY = 0.99
 
 
 class WeightAveraging(Regulariser):
-    """Gives the average of the weights instead of the last ones."""
-
     name = "weight_averaging"
     Config = WeightAveragingConfig
-    off: ClassVar[dict[str, Any]] = {"average": "exponential", "decay": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "last": Flip({"average": "none"}, "the last weights instead of an average"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"average": "exponential", "decay": 0.0}
+    controls = {"last": Flip({"average": "none"}, "the last weights instead of an average")}
+    sources = {
         "average": "ours: SWA is the form without a further constant",
         "begin": "ours: half of the run; the release begins at epoch 161 of 200 to 300 (timgaripov/swa train.py:35)",
         "every": "ours: each step; the release averages once an epoch, and small data have few epochs",

@@ -29,7 +29,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field
 
@@ -89,12 +89,10 @@ def search_cost(options: WeightMixupConfig) -> Cost:
 
 
 class WeightMixup(Regulariser):
-    """Mixes task and pretrained weights by a learned attention."""
-
     name = "weight_mixup"
     Config = WeightMixupConfig
-    off: ClassVar[dict[str, Any]] = {"attention": "random", "initial_std": 0.0}
-    sources: ClassVar[dict[str, str]] = {
+    off = {"attention": "random", "initial_std": 0.0}
+    sources = {
         "variant": "ours: the printed method; released says where the code differs",
         "attention": "paper: section 3.2",
         "form": "code: Sai-Ashish/Attention_guided_weight_mixup_BLO blo.py:38-40",
@@ -290,7 +288,6 @@ class WeightMixup(Regulariser):
         self._shares.clear()
 
     def _project(self) -> None:
-        """Project the attention back onto [0, 1]."""
         attention: list[Tensor] = list(self._attention().values())
         with torch.no_grad():
             torch._foreach_clamp_min_(attention, 0)
@@ -329,5 +326,4 @@ class WeightMixup(Regulariser):
             load_optimizer_tensors(self.two_level.optimizer, state, prefix="attention")
 
     def export(self, trainee: Trainee) -> None:
-        """Fold: each weight becomes its mixed value; attention and pretrained copies go."""
         trainee.take_views(self.mixings, folded=True)

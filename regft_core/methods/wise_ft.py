@@ -17,7 +17,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,27 +28,19 @@ from regft_core.schema import Name
 
 
 class WiseFtConfig(StrictModel):
-    """Options of WiSE-FT."""
-
     alpha: float = Field(0.5, ge=0, le=1, description="share of the trained weights; 1 is plain fine-tuning")
-    head: Literal["interpolated", "trained"] = Field(
-        "interpolated", description="trained: the new head is left as it was trained"
-    )
+    head: Literal["interpolated", "trained"] = Field("interpolated", description="trained: left as it was trained")
     start: Name | None = Field(
         None, description="earlier phase whose weights are the start; those that the phase found when absent"
     )
 
 
 class WiseFt(Regulariser):
-    """Averages the trained weights with the starting ones, once."""
-
     name = "wise_ft"
     Config = WiseFtConfig
-    off: ClassVar[dict[str, Any]] = {"alpha": 1.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_interpolation": Flip({"alpha": 1.0}, "the trained weights as they are"),
-    }
-    sources: ClassVar[dict[str, str]] = {
+    off = {"alpha": 1.0}
+    controls = {"no_interpolation": Flip({"alpha": 1.0}, "the trained weights as they are")}
+    sources = {
         "alpha": "code: mlfoundations/wise-ft src/args.py:41",
         "head": "code: mlfoundations/wise-ft src/wise_ft.py:19; every tensor",
         "start": "ours: the weights that training started from, as in the paper, wherever they were made",

@@ -13,42 +13,31 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
 
 from pydantic import Field
 
 from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
-from regft_core.hooks.base import Declares, Phase, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.declare import Tensor, Trainee, is_last, takes_no_steps
+from regft_core.hooks.base import Declares, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import Array, torch
 
 
 class ZeroShotSimilarityConfig(StrictModel):
-    """Options of the similarity."""
-
     lowest: float = Field(0.0, ge=-1, lt=1, description="the cosine that means the smallest value of the range")
 
 
 class ZeroShotSimilarity(Regulariser):
-    """Answers with the similarity of the two texts' embeddings."""
-
     name = "zero_shot_similarity"
     Config = ZeroShotSimilarityConfig
-    off: ClassVar[dict[str, Any] | None] = None  # nothing is trained at any strength
-    sources: ClassVar[dict[str, str]] = {
-        "lowest": "ours: the value at which two texts have nothing in common",
-    }
+    off = None  # nothing is trained at any strength
+    sources = {"lowest": "ours: the value at which two texts have nothing in common"}
 
     @classmethod
     def declare(cls, options: ZeroShotSimilarityConfig) -> Declares:
         return Declares(freezes_encoder=True)
-
-    @classmethod
-    def check_options(cls, options: ZeroShotSimilarityConfig, phase: Phase) -> list[str]:
-        return [*takes_no_steps(phase), *is_last(phase)]
 
     @classmethod
     def check_task(cls, options: ZeroShotSimilarityConfig, task: TaskConfig) -> list[str]:

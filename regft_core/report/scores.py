@@ -9,7 +9,7 @@ from dataclasses import replace
 from regft_core import metrics
 from regft_core.errors import DataError
 from regft_core.evaluate.evaluated import positive_of
-from regft_core.hooks.phase_entries import in_the_way_of_export, learns
+from regft_core.hooks.compose import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
 from regft_core.report.decide import decide

@@ -18,7 +18,7 @@ from regft_core.data.prompts import Prompt, Reading
 from regft_core.data.splits import rows_file
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
 from regft_core.errors import DataError
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import environment
@@ -47,8 +47,8 @@ class RunPhase:
     def __init__(self, run: Context, declared: Phase) -> None:
         self.run, self.name, self.declared = run, declared.name, declared
         self.seed = run.job.seed if self.declared.seed is None else self.declared.seed
-        self.entries = phase_entries.entries(run.registry, self.declared.regularisers)
-        self.acting = phase_entries.active(self.entries)
+        self.entries = compose.entries(run.registry, self.declared.regularisers)
+        self.acting = compose.active(self.entries)
         self.encoder = run.method.encoder(run.project.model(run.job.task), self.declared)
 
     @cached_property
@@ -233,7 +233,7 @@ class RunPhase:
         What answers in place of the model and does not read the encoder leaves none.
         """
         if self.name == FINETUNE:
-            return phase_entries.answers_without_encoder(self.entries) is None
+            return compose.answers_without_encoder(self.entries) is None
         later = self.run.phases[self.run.phases.index(self) + 1 :]
         return any(one.declared.start == self.name or one.needs.get(self.name, set()) - {"state"} for one in later)
 

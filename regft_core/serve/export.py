@@ -22,8 +22,8 @@ from regft_core.data.read_split import read_split
 from regft_core.disk.files import atomic_directory, write_text
 from regft_core.disk.tensors import write_tensors
 from regft_core.errors import ConfigError, ExportMismatch, ModelError, Problem, RunFailed
+from regft_core.hooks.compose import Entry, answers_for_model, in_the_way_of_export
 from regft_core.hooks.declare import behind
-from regft_core.hooks.phase_entries import Entry, answers_for_model, in_the_way_of_export
 from regft_core.kinds import find
 from regft_core.kinds._decision import decided
 from regft_core.models.export_record import AnsweredBy, Refit, Served, ServedPrompt, refuse_foreign, write_served

@@ -29,8 +29,8 @@ from regft_core.errors import DataError, ModelError, StoreError, text_of
 from regft_core.evaluate.evaluated import require_finite
 from regft_core.evaluate.logits import over_sets, predict
 from regft_core.hooks.base import Regulariser
+from regft_core.hooks.compose import Entry, answers_for_model
 from regft_core.hooks.declare import Setting
-from regft_core.hooks.phase_entries import Entry, answers_for_model
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find, of_model
 from regft_core.models.checkpoint_files import ignored, refuse_outside

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from regft_core.errors import ConfigError
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.names import listing
 from regft_core.schema.method import FINETUNE, Method, Registry
 from regft_core.schema.methods import WORDS
@@ -205,7 +205,7 @@ def settings_of(
     for phase in method.phases:
         start = "" if phase.name == FINETUNE else f"phases.{phase.name}."
         settings |= {start[:-1]: True} if start else {}
-        training = compose.resolve_training(phase_entries.entries(registry, phase.regularisers), phase, shared)[0]
+        training = compose.resolve_training(compose.entries(registry, phase.regularisers), phase, shared)[0]
         parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
         parts |= {"start": phase.start, "repeat": phase.repeat, "method": phase.lent and phase.lent.method}
         parts |= {f"model.{key}": value for key, value in phase.model.items()}

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed
 from regft_core.hooks.description import Description
-from regft_core.hooks.registry import discover
+from regft_core.hooks.refusals import prediction_problems
+from regft_core.hooks.registry import Entry, discover
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.tasks import TaskConfig
 from tests.methods.chain import METHODS, method, phase, runner
@@ -137,7 +138,7 @@ def _alone(name: str) -> Case | None:
     split = 0.8 if declares.validation_share else 1.0
     for where in (FINETUNE, EARLIER):
         given = phase([(name, {})], name=where, split=split)
-        if not cls.check_options(options, given):
+        if not (cls.check_options(options, given) or prediction_problems([Entry(cls, options)], given)):
             return Case(name, given)
     return None
 
@@ -191,12 +192,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "masked_lm": [{"trains": "head"}],
     "sage": [{"base": "adamw"}],
     "sam": [{"adaptive": True}, {"direction": "random"}],
-    "smart": [
-        {"steps": 2},
-        {"direction": "random"},
-        {"weight": 0.0, "proximal": 1.0},
-        {"variant": "released"},
-    ],
+    "smart": [{"steps": 2}, {"direction": "random"}, {"weight": 0.0, "proximal": 1.0}, {"variant": "released"}],
     "tdt": [
         {"variant": "released", "w_rank": 2.0},
         {"w_distill": 0.0},

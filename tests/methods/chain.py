@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.evaluate.logits import predict
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer
@@ -80,7 +80,7 @@ def phase(
 
 def shortened(given: Phase, steps: int) -> Phase:
     """The phase under its settled protocol with at most ``steps`` optimiser steps of 4 examples and 2 members."""
-    stack = phase_entries.entries(discover(), given.regularisers)
+    stack = compose.entries(discover(), given.regularisers)
     training, problems = compose.resolve_training(stack, given, TRAINING)
     assert not problems, problems
     changes: dict[str, Any] = {"batch_size": 4, "accumulation": 1}
@@ -104,18 +104,36 @@ def names_layers(name: str) -> bool:
 
 @dataclass
 class Ran:
-    """A finished phase: what is stored of it, the members that were trained, and the passes of their fits."""
+    """A finished phase: the inputs of its last member, what is stored of it, its members, the passes of their fits."""
 
     phase: Phase
+    inputs: PhaseInputs
     tensors: dict[str, dict[str, torch.Tensor]]
     members: list[TrainedPhase]
-    fits: list[tuple[float, float]] = field(default_factory=list)
-    handed: Handed = field(init=False)
+    fits: list[tuple[float, float]]
 
-    def __post_init__(self) -> None:
-        # Through bytes, as the run store does it.
+    @cached_property
+    def handed(self) -> Handed:
+        """Through bytes, as the run store does it."""
         stored = {name: load(save(named)) for name, named in self.tensors.items()}
-        self.handed = Handed(self.phase.name, stored.get("state", {}), stored.get("weights", {}))
+        return Handed(self.phase.name, stored.get("state", {}), stored.get("weights", {}))
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        return self.tensors["weights"]
+
+    @property
+    def trained(self) -> TrainedPhase:
+        return self.members[-1]
+
+    @property
+    def model(self) -> Any:
+        return self.trained.trainee.model.eval()
+
+    def logits(self, encoded: Encoded | None = None) -> Any:
+        """Logits [n, K] of its own rows, or of others."""
+        padding, kind = padding_of(self.inputs.tokenizer), self.inputs.setting.kind
+        return predict(self.model, self.inputs.encoded if encoded is None else encoded, padding=padding, kind=kind)
 
     def answering(self, encoded: Encoded, tokenizer: Any, kind: str) -> Handed:
         """Return its answers and hidden states for rows, or those that a test has put there."""
@@ -126,6 +144,18 @@ class Ran:
         outputs = torch.from_numpy(predict(model, encoded, padding=padding_of(tokenizer), kind=kind, hidden=True))
         answers, hidden = outputs.tensor_split([model.config.num_labels], 1)
         return replace(self.handed, answers=answers, hidden=hidden)
+
+
+def trained(given: Phase, inputs: Sequence[PhaseInputs]) -> Ran:
+    """Train every member of a phase, and merge them."""
+    members, tensors, fits = [], [], []
+    for one in inputs:
+        with counted_fits() as counted:
+            members.append(train(one))
+        fits += counted
+        tensors.append(outcome_tensors(one, members[-1], weights=True))
+    merged = mean(tensors, float)[0] if given.repeat is not None else tensors[0]
+    return Ran(given, inputs[-1], merged, members, fits)
 
 
 def _keeps_head(before: Phase, given: Phase) -> bool:
@@ -161,15 +191,7 @@ class Runner:
 
     def run_phase(self, given: Phase, done: Mapping[str, Ran]) -> Ran:
         """One phase with all its members, merged."""
-        members, tensors, fits = [], [], []
-        for index in range(given.members):
-            inputs = self.inputs(given, done, index)
-            with counted_fits() as counted:
-                trained = train(inputs)
-            members.append(trained)
-            fits += counted
-            tensors.append(outcome_tensors(inputs, trained, weights=True))
-        return Ran(given, mean(tensors, float)[0] if given.repeat is not None else tensors[0], members, fits)
+        return trained(given, [self.inputs(given, done, index) for index in range(given.members)])
 
     def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
         """What one member of a phase is computed from."""
@@ -220,30 +242,8 @@ class Runner:
             },
         )
 
-    def entries(self, given: Phase) -> list[phase_entries.Entry]:
-        return phase_entries.active(phase_entries.entries(discover(), given.regularisers))
-
-
-@dataclass
-class Outcome:
-    """What one phase left: weights by plain name, and the finished run."""
-
-    weights: dict[str, torch.Tensor]
-    trained: TrainedPhase
-    inputs: PhaseInputs
-
-    @property
-    def model(self) -> Any:
-        return self.trained.trainee.model.eval()
-
-    @property
-    def encoded(self) -> Encoded:
-        return self.inputs.encoded
-
-    def logits(self, encoded: Encoded | None = None) -> Any:
-        """Logits [n, K] of its own rows, or of others."""
-        padding, kind = padding_of(self.inputs.tokenizer), self.inputs.setting.kind
-        return predict(self.model, self.encoded if encoded is None else encoded, padding=padding, kind=kind)
+    def entries(self, given: Phase) -> list[compose.Entry]:
+        return compose.active(compose.entries(discover(), given.regularisers))
 
 
 def run_phase(
@@ -257,15 +257,12 @@ def run_phase(
     streams: Mapping[str, str] | None = None,
     architecture: str = "bert",
     **options: Any,
-) -> Outcome:
+) -> Ran:
     """One phase to its end; ``start`` are weights by plain name, ``options`` those of :func:`runner`."""
     given = replace(phase(regularisers, name=name), training=training)
     own = runner(architecture, rows=24, given=None if rows is None else tuple(rows), **options)
     inputs = replace(own.inputs(given, {}), start=start, start_head=start_head)
-    if streams is not None:
-        inputs = replace(inputs, streams=streams)
-    trained = train(inputs)
-    return Outcome(outcome_tensors(inputs, trained, weights=True)["weights"], trained, inputs)
+    return trained(given, [inputs if streams is None else replace(inputs, streams=streams)])
 
 
 def runner(architecture: str = "bert", *, masked_lm: bool = False, **options: Any) -> Runner:

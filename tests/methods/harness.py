@@ -15,7 +15,7 @@ from regft_core.contract import laws
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, Reading
-from regft_core.hooks import compose, phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed, MainPass, Setting
 from regft_core.hooks.registry import discover
@@ -76,11 +76,9 @@ def examples(count: int, *, pair: bool = False, kind: str = "classification", la
 LABEL_WORDS = ("good", "bad", "old", "new", "red", "blue")
 
 
-def prompt_of(
-    stack: Sequence[phase_entries.Entry], labels: int, pair: bool, *, at_mask: bool | None = None
-) -> Prompt | None:
+def prompt_of(stack: Sequence[compose.Entry], labels: int, pair: bool, *, at_mask: bool | None = None) -> Prompt | None:
     """The prompt of a phase whose model answers at a mask; None where it does not."""
-    answering = [entry.declares for entry in phase_entries.active(stack) if entry.declares.answers_at_mask]
+    answering = [entry.declares for entry in compose.active(stack) if entry.declares.answers_at_mask]
     if not (bool(answering) if at_mask is None else at_mask):
         return None
     template = "{text} [MASK] , {text_pair}" if pair else "{text} it was [MASK] ."
@@ -91,11 +89,11 @@ def prompt_of(
 Listed = tuple[str | type[Regulariser], dict[str, Any]]
 
 
-def entries(regularisers: Sequence[Listed]) -> list[phase_entries.Entry]:
+def entries(regularisers: Sequence[Listed]) -> list[compose.Entry]:
     """Validated (class, options) pairs from names (or classes) and option dictionaries."""
     registry = discover()
     classes = [(registry[given] if isinstance(given, str) else given, options) for given, options in regularisers]
-    return [phase_entries.Entry(cls, cls.Config.model_validate(options)) for cls, options in classes]
+    return [compose.Entry(cls, cls.Config.model_validate(options)) for cls, options in classes]
 
 
 def declaring(name: str, hooks: Mapping[str, Callable[..., Any]] | None = None, **fields: Any) -> type[Regulariser]:

@@ -223,11 +223,7 @@ def test_inputs_for_which_there_is_no_room_are_refused(
 
 @pytest.mark.parametrize(
     ("cls", "options", "architecture"),
-    [
-        (PrefixTuning, {"positions": "shifted"}, "bert"),
-        (PromptTuning, {}, "bert"),
-        (PromptTuning, {}, "roberta"),
-    ],
+    [(PrefixTuning, {"positions": "shifted"}, "bert"), (PromptTuning, {}, "bert"), (PromptTuning, {}, "roberta")],
 )
 def test_peft_gives_the_same_logits(cls: type[Regulariser], options: dict[str, Any], architecture: str) -> None:
     kinds = {PrefixTuning: peft().PrefixTuningConfig, PromptTuning: peft().PromptTuningConfig}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.hooks.base import Handed
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.merges import mean
 from tests.methods.chain import Runner, phase, run_phase
@@ -94,15 +93,6 @@ def test_behind_a_view_the_trained_tensors_are_interpolated() -> None:
         bench.loop().train()
     middle = (alone.trainee.raw(NAME).detach() + mixed.trainee.anchor("start")[NAME]) / 2
     assert torch.allclose(mixed.trainee.raw(NAME).detach(), middle, atol=1e-7)
-
-
-def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
-    first = {name: value + 1 for name, value in floats(Bench().trainee.plain_weights()).items()}
-    end, handed = Bench().train(), {"head": Handed("key", {}, first)}
-    bench = Bench([("wise_ft", {"alpha": 0.25, "start": "head"})], handed=handed, start=end)
-    bench.stack.finish(bench.trainee)  # mixed before, and not a second time
-    for name, value in floats(bench.trainee.plain_weights()).items():
-        assert torch.allclose(value, 0.75 * first[name] + 0.25 * end[name], atol=1e-6), name
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25])

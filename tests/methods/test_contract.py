@@ -15,11 +15,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from regft_core.contract import laws
-from regft_core.contract.check_method import Subject
+from regft_core.contract import check_method, laws
 from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
-from regft_core.hooks import phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.base import implements
 from regft_core.schema.method import declared_cost
 from regft_core.training.stack import Stack
@@ -131,7 +130,7 @@ def off_at(place: tuple[str, str]) -> list[Any]:
     return [
         pytest.param(name, off, *place, marks=in_turn(number, place))
         for number, (name, off, stack) in enumerate(stacks)
-        if (phase_entries.active(stack) or place in FEW)
+        if (compose.active(stack) or place in FEW)
         and place[0] not in stack[0].declares.description.refused_architectures
     ]
 
@@ -196,7 +195,7 @@ def maker(case: Case, architecture: str = "bert", training: Any = None, **form: 
 
 def promises(case: Case) -> dict[str, tuple[Callable[[], str], str]]:
     """The promises of a case that ``regft test-method`` tries."""
-    own = phase_entries.Entry(case.cls, case.options)
+    own = compose.Entry(case.cls, case.options)
     steps = {"max_steps": 4} if case.phase.training.epochs else {}
 
     def build(stack: Any, **changes: Any) -> laws.Make:
@@ -204,7 +203,7 @@ def promises(case: Case) -> dict[str, tuple[Callable[[], str], str]]:
         dropout = {"dropout": TRAINING.dropout}
         return maker(case, training=case.phase.training.model_copy(update={**dropout, **steps, **changes}))
 
-    return Subject(own, [own], case.phase.training, TRAINING.optimizer, build).promises()
+    return check_method.promises(own, [own], case.phase.training, TRAINING.optimizer, build)
 
 
 #: The others are tried over many families, by tests of this file.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regft_core.catalogue import KINDS
-from regft_core.hooks import phase_entries
+from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.runs.training_run import build
@@ -57,8 +57,8 @@ def run(name: str) -> dict[str, Ran]:
 @pytest.mark.parametrize("name", each_make())
 def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> None:
     for ran in run(name).values():
-        entries = phase_entries.entries(REGISTRY, ran.phase.regularisers)
-        declared = phase_entries.active(entries)
+        entries = compose.entries(REGISTRY, ran.phase.regularisers)
+        declared = compose.active(entries)
         fit = declared_fit(entries)
         # A phase that had nothing to do fitted nothing either.
         assert len(ran.fits) == sum(member.skipped is None for member in ran.members)

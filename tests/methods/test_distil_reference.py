@@ -158,10 +158,7 @@ def test_the_loss_of_fixmatch() -> None:
     assert float(loss) == pytest.approx((-math.log(sigmoid(1.0)) - math.log(sigmoid(-0.5))) / 3, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "share"),
-    [("linear", 0.3), ("log", 1 - math.exp(-1.5)), ("exp", math.exp(-3.5))],
-)
+@pytest.mark.parametrize(("schedule", "share"), [("linear", 0.3), ("log", 1 - math.exp(-1.5)), ("exp", math.exp(-3.5))])
 def test_a_row_counts_until_its_label_is_learned(schedule: str, share: float) -> None:
     assert released(schedule, 0.3, 4) == pytest.approx(share * 0.75 + 0.25)
     run = unlabelled(annealing=schedule)

@@ -1,7 +1,8 @@
-"""Answers without steps: the solved head, the constant, the similarity, thresholds."""
+"""Answers without steps: the solved head, the constant, the similarity, thresholds; tasks of several labels."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -14,15 +15,18 @@ from sklearn.linear_model import LogisticRegression
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
-from regft_core.methods.constant_answer import best_constant
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
+from regft_core.methods.constant_answer import best_constant, best_odds
+from regft_core.methods.label_thresholds import threshold
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
 from regft_core.models.heads import last_linear
 from regft_core.training.linear_solution import regress_linearly
 from regft_core.training.logistic import Rows
 from regft_core.training.stream import FitData
 from tests.methods.cases import task
-from tests.methods.chain import Outcome, run_phase
-from tests.methods.harness import MAKES, NO_STEPS, Bench, examples, same
+from tests.methods.chain import METHODS, Ran, Runner, method, phase, run_phase
+from tests.methods.harness import MAKES, NO_STEPS, TRAINING, Bench, changed, examples, same, source_of
 from tests.tiny import ARCHITECTURES
 from tests.training.test_linear_solution import loss_gradient
 
@@ -46,28 +50,28 @@ def rows(labels: int = 2, kind: str = "classification") -> list[Example]:
     return found
 
 
-def untrained(regularisers: Sequence[tuple[str, dict[str, Any]]] = (), **options: Any) -> Outcome:
+def untrained(regularisers: Sequence[tuple[str, dict[str, Any]]] = (), **options: Any) -> Ran:
     """A phase without steps over ``rows``."""
     given = rows(options.get("labels", 2), options.get("kind", "classification"))
     return run_phase(regularisers, training=options.pop("training", NO_STEPS), rows=given, **options)
 
 
-def solve(*, labels_of_rows: str = "own", **options: Any) -> Outcome:
+def solve(*, labels_of_rows: str = "own", **options: Any) -> Ran:
     return untrained([("linear_head", {"labels": labels_of_rows})], **options)
 
 
-def cross_entropy(outcome: Outcome) -> float:
+def cross_entropy(outcome: Ran) -> float:
     """Mean loss over the rows in evaluation mode."""
-    labels = torch.tensor(outcome.encoded.labels)
+    labels = torch.tensor(outcome.inputs.encoded.labels)
     return float(torch.nn.functional.cross_entropy(torch.from_numpy(outcome.logits()), labels))
 
 
-def pooled_features(outcome: Outcome) -> np.ndarray:
+def pooled_features(outcome: Ran) -> np.ndarray:
     """[u, v, |u - v|, u * v] of every pair, one text at a time, without the classifier's code."""
     model, vectors = outcome.model, []
-    assert outcome.encoded.rows_per_example == 2
+    assert outcome.inputs.encoded.rows_per_example == 2
     with torch.no_grad():
-        for texts in (outcome.encoded.input_ids[0::2], outcome.encoded.input_ids[1::2]):
+        for texts in (outcome.inputs.encoded.input_ids[0::2], outcome.inputs.encoded.input_ids[1::2]):
             tokens = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in texts]
             vectors.append(torch.stack([token.mean(0) for token in tokens]))
     u, v = vectors
@@ -75,7 +79,7 @@ def pooled_features(outcome: Outcome) -> np.ndarray:
     return torch.cat([u, v, (u - v).abs(), u * v], -1).double().numpy()
 
 
-def only_the_linear_changed(outcome: Outcome, **options: Any) -> None:
+def only_the_linear_changed(outcome: Ran, **options: Any) -> None:
     plain = untrained(**options)
     changed = {name for name, value in plain.weights.items() if not torch.equal(value, outcome.weights[name])}
     outputs = 1 if outcome.inputs.setting.kind == "regression" else len(outcome.inputs.labels or ())
@@ -86,7 +90,7 @@ def only_the_linear_changed(outcome: Outcome, **options: Any) -> None:
 def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, labels=3)
     features = pooled_features(outcome)
-    labels = np.asarray(outcome.encoded.labels)
+    labels = np.asarray(outcome.inputs.encoded.labels)
     weight, bias = (value.detach().double().numpy() for value in outcome.model.classifier.parameters())
     # The mean of real tokens differs from that of a padded batch in the last bits only.
     raw = features @ weight.T + bias
@@ -102,7 +106,7 @@ def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, kind="regression")
     features, scale = pooled_features(outcome), outcome.trained.trainee.scale
     assert scale is not None  # the model's outputs are those of scaled targets
-    values = scale.learned(np.asarray(outcome.encoded.labels, dtype=np.float64))
+    values = scale.learned(np.asarray(outcome.inputs.encoded.labels, dtype=np.float64))
     solution = regress_linearly(Rows(features, values), parts=(1.0,) * 4)
     assert outcome.logits() == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
     weight = outcome.model.classifier.weight.detach().double().numpy()
@@ -123,7 +127,7 @@ def test_a_family_s_own_head_is_fitted_where_it_ends(architecture: str) -> None:
 
 def test_permuted_labels_are_fitted_to_other_rows() -> None:
     own, permuted = solve(**POOLED), solve(**POOLED, labels_of_rows="permuted")
-    labels = np.asarray(own.encoded.labels)
+    labels = np.asarray(own.inputs.encoded.labels)
     right = [(outcome.logits().argmax(1) == labels).mean() for outcome in (own, permuted)]
     assert right[0] > 0.9 > right[1]
     assert same(permuted.weights, solve(**POOLED, labels_of_rows="permuted").weights)
@@ -131,7 +135,7 @@ def test_permuted_labels_are_fitted_to_other_rows() -> None:
 
 def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     outcome = untrained([("linear_head", {"head": "package"})], **POOLED, labels=3)
-    features, labels = pooled_features(outcome), np.asarray(outcome.encoded.labels)
+    features, labels = pooled_features(outcome), np.asarray(outcome.inputs.encoded.labels)
     theirs = LogisticRegression().fit(features.astype(np.float32), labels)
     probabilities = torch.from_numpy(outcome.logits()).double().softmax(-1).numpy()
     # Its solver stops early, so the last bits of features show; the other head's probabilities differ by 0.1.
@@ -215,3 +219,54 @@ def test_tasks_without_two_texts_or_a_range_are_refused() -> None:
     assert ZeroShotSimilarity.check_task(ZeroShotSimilarityConfig(), values) == []
     for changes in ({"columns": single}, {"range": None}):
         assert len(ZeroShotSimilarity.check_task(ZeroShotSimilarityConfig(), values.model_copy(update=changes))) == 1
+
+
+#: Regularisers that have no meaning without one class an example, or are for values.
+REFUSED = ("verbaliser", "label_smoothing", "contrastive", "supervised_contrastive", "zero_shot_similarity", "uda")
+LABELS = 3
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_has_no_meaning_is_refused_by_name(name: str) -> None:
+    given = method(name)
+    tasks = {phase.data.task: task("classification") for phase in given.phases if phase.data.task is not None}
+    problems = compose.check_method(discover(), given, TRAINING, task("multi_label"), None, tasks)
+    refusing = {known for known in REFUSED if any(f"'{known}'" in said and "multi_label" in said for said in problems)}
+    assert refusing == {r for phase in given.phases for r, _ in phase.regularisers if r in REFUSED}
+    assert bool(problems) == (bool(refusing) or name == "self_training")  # its targets are single labels
+
+
+def test_a_constant_answers_with_the_log_odds_of_each_label() -> None:
+    present = np.array([[1, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 1]], dtype=bool)
+    # All rows and none count as half a row less and more.
+    np.testing.assert_allclose(best_odds(present), np.log([3.5 / 0.5, 0.5 / 3.5, 1.0]))
+
+
+def test_a_threshold_by_hand() -> None:
+    logits = np.array([-2.0, -1.0, -0.5, 0.5])
+    assert threshold(logits, np.array([False, True, True, True])) == pytest.approx(-1.5)
+    assert threshold(logits, np.array([False, False, False, True])) == 0.0  # as right, and nearest to 0.5
+    assert threshold(logits, np.array([False, False, False, False])) == 0.0
+    assert threshold(logits, np.array([True, True, True, True])) == pytest.approx(-3.0)
+
+
+def test_thresholds_move_the_bias_and_nothing_else() -> None:
+    runner = Runner(source_of("bert"), kind="multi_label", labels=LABELS, rows=24)
+
+    def run(fit: str) -> dict[str, torch.Tensor]:
+        listed = phase([("label_thresholds", {"fit": fit})], split=0.5)
+        return runner.run([listed], steps=2)["finetune"].tensors["weights"]
+
+    half, fitted, shared = run("none"), run("label"), run("all")
+    moved = changed(half, fitted)
+    assert moved == {"classifier.bias"}
+    shift = shared["classifier.bias"] - half["classifier.bias"]
+    torch.testing.assert_close(shift, shift[:1].expand(LABELS))
+
+
+def test_a_label_that_no_row_set_aside_has_keeps_its_threshold_and_is_marked() -> None:
+    rows = tuple(dataclasses.replace(row, label=int(row.label) & 3) for row in examples(24, labels=8))
+    runner = Runner(source_of("bert"), kind="multi_label", labels=LABELS, given=rows)
+    stack = runner.run([phase([("label_thresholds", {})], split=0.5)], steps=1)["finetune"].members[0].stack
+    assert len(stack.marks()) == 1
+    assert {name: value for name, _, value in stack.diagnostics().values}["label_thresholds.2"] == 0.5

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regft_core.hooks import refusals
 from regft_core.hooks.base import Declares, Regulariser
+from regft_core.hooks.compose import Entry
 from regft_core.hooks.declare import ClipSide
-from regft_core.hooks.phase_entries import Entry
 from regft_core.hooks.registry import discover
 from regft_core.schema import StrictModel
 from regft_core.training.step import Step

@@ -13,7 +13,6 @@ from regft_core.contract import laws
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.lnsr import movement
 from regft_core.methods.r3f import NOISED
-from regft_core.methods.r4f import last_projection
 from regft_core.models.sites import LayerSite
 from regft_core.training.perturbation import token_draws
 from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradients
@@ -160,22 +159,10 @@ def test_the_noised_pass_sends_no_gradient_to_the_embedding_table(architecture: 
 # ----------------------------------------------------------------------------------------------------------------- r4f
 
 
-def test_the_effective_head_is_the_weight_over_its_largest_singular_value() -> None:
-    bench = Bench([("r4f", {})])
-    with torch.no_grad():
-        raw = bench.trainee.raw("classifier.weight")
-        raw.zero_()
-        raw[0, 0], raw[1, 1] = 4.0, 2.0
-    assert bench.model.classifier.weight[:, :2].tolist() == [[1.0, 0.0], [0.0, 0.5]]
-    with torch.no_grad():
-        raw.zero_()
-    assert not bench.model.classifier.weight.any()
-
-
 @pytest.mark.parametrize("architecture", ["bert", "bart", "deberta-v2"])
 def test_the_largest_singular_value_is_one_also_after_training_and_export(architecture: str) -> None:
     bench = Bench([("r4f", {}), ("r3f", {})], architecture=architecture, labels=5)
-    name, weights = last_projection(bench.trainee, 5), bench.train()
+    name, weights = bench.stack.in_edit_order[-1].weight, bench.train()
     assert torch.linalg.svdvals(weights[name])[0].item() == pytest.approx(1.0, abs=1e-5)
     plain = Bench(architecture=architecture, labels=5).trainee
     assert set(weights) == set(plain.plain_weights())

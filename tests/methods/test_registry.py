@@ -85,8 +85,6 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("rec_adam", {"annealing": "linear", "rate": 0.1}, {}, {}),
     ("rec_adam", {"annealing": "constant", "start": "random"}, {}, {}),
     ("sam", {"eta": 0.1}, {}, {}),
-    ("stacking", {}, {}, {}),
-    ("stacking", {}, NONE, {"name": "first"}),
     ("stacking", {"members": ["words", "words"]}, NONE, {}),
     ("supervised_contrastive", {"weight": 1.0}, {}, {}),
     ("tdt", {"variant": "released", "gamma": 0.1}, {}, {}),
@@ -94,8 +92,6 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("tdt", {"variant": "released", "perturbation": "zero"}, {}, {}),
     ("tdt", {"variant": "released", "divergence": "printed"}, {}, {}),
     ("tfidf_logistic", {"words": 0}, NONE, {}),
-    ("tfidf_logistic", {}, NONE, {"name": "first"}),
-    ("tfidf_logistic", {}, {}, {}),
     ("verbaliser", {"demonstrations": "per_class"}, {"checkpoint": "best_on_split"}, {}),
     ("weight_averaging", {"decay": 0.9}, {}, {}),
     ("weight_averaging", {"average": "exponential", "begin": 0.1}, {}, {}),
@@ -114,7 +110,6 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("wise_ft", {}, NONE, {}),
     ("wise_ft", {"start": "head"}, {}, {}),
     ("wise_ft", {"alpha": 0.0}, {}, {}),
-    ("zero_shot_similarity", {}, NONE, {"name": "first"}),
 ]
 ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("contrastive", {}, {}, {"name": "pairs"}),

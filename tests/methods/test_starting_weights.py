@@ -66,13 +66,6 @@ def test_a_pooler_that_the_checkpoint_lacks_is_drawn_as_in_every_arm() -> None:
     assert torch.equal(plain["bert.pooler.dense.weight"], drawn["bert.pooler.dense.weight"])
 
 
-def test_only_the_decoder_of_bart_has_top_layers() -> None:
-    plain, drawn = weights(architecture="bart"), weights({"layers": 2}, architecture="bart")
-    moved = changed(plain, drawn)
-    assert moved
-    assert all(name.startswith("model.decoder.layers.") for name in moved)
-
-
 # ---------------------------------------------------------------------------------------------------------- noisy tune
 
 

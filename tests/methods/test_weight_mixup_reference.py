@@ -273,16 +273,9 @@ def test_an_attention_of_another_form_is_refused(other: dict[str, Any]) -> None:
     """Convex and factored attention have the same shapes, so shapes alone would not tell."""
     with raises_code(ModelError, "attention-differs", "search"):
         tuning(other)
-    assert all(torch.isfinite(value).all() for value in tuning(other, search=other).train().values())
-
-
-def test_attention_of_a_search_is_frozen_while_fine_tuning() -> None:
     with raises_code(ModelError, "attention-differs", "none at all"):
         Bench([("weight_mixup", FROM_SEARCH)], handed={"search": Handed("key", {})})
-    run = tuning()
-    before = [p.detach().clone() for p in attention(run)]
-    run.loop().train()
-    assert all(torch.equal(a, b) for a, b in zip(before, attention(run), strict=True))
+    assert all(torch.isfinite(value).all() for value in tuning(other, search=other).train().values())
 
 
 @pytest.mark.parametrize(("options", "decay"), [({}, 0.01), (RELEASED, 0.0), ({"attention_weight_decay": 0.25}, 0.25)])

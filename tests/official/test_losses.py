@@ -101,11 +101,7 @@ def test_r3f(law: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     assert abs(float(draws[0].abs().max()) * scale / float(expected.sample((10_000,)).abs().max()) - 1) < 0.5
     criterion.noise_sampler = SimpleNamespace(sample=lambda sample_shape: scale * draws[0].reshape(sample_shape))
     inputs = {**step.batch.model_inputs()}
-    sample = {
-        "net_input": {"src_tokens": inputs.pop("input_ids"), **inputs},
-        "target": step.batch.labels,
-        "ntokens": 1,
-    }
+    sample = {"net_input": {"src_tokens": inputs.pop("input_ids"), **inputs}, "target": step.batch.labels, "ntokens": 1}
     total, size, _ = criterion.forward(Fairseq(plain.model.train()), sample)
     (total / size).backward()
     agree(f"r3f {law} {scale}", (total / size, loss), gradients(plain.model), gradients(bench.model))

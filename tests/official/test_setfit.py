@@ -16,7 +16,7 @@ from regft_core.errors import RegftError
 from regft_core.methods.linear_head import LinearHead
 from regft_core.models.source import resolve_model
 from regft_core.schema.training import EncoderConfig
-from tests.methods.chain import Outcome, Runner, phase, train
+from tests.methods.chain import Ran, Runner, phase
 from tests.methods.harness import examples, source_of
 from tests.skips import needs
 
@@ -31,7 +31,7 @@ def package() -> Any:
     return needs("setfit", "setfit")
 
 
-def own(encoder: str, pooling: str, rows: list[Example], labels: int) -> Outcome:
+def own(encoder: str, pooling: str, rows: list[Example], labels: int) -> Ran:
     """The frozen encoder with its fitted head."""
     if encoder == "minilm":
         try:
@@ -41,16 +41,15 @@ def own(encoder: str, pooling: str, rows: list[Example], labels: int) -> Outcome
     else:
         source = source_of(encoder)
     given = phase([("linear_head", {"head": "package"})], epochs=0)
-    inputs = Runner(source, labels=labels, pooling=pooling, given=tuple(rows)).inputs(given, {})
-    return Outcome({}, train(inputs), inputs)
+    return Runner(source, labels=labels, pooling=pooling, given=tuple(rows)).run_phase(given, {})
 
 
-def answers(outcome: Outcome, rows: list[Example]) -> np.ndarray:
+def answers(outcome: Ran, rows: list[Example]) -> np.ndarray:
     """Logits [n, K]."""
     return outcome.logits(encode(rows, outcome.inputs.tokenizer, 32))  # type: ignore[no-any-return]
 
 
-def pipeline(outcome: Outcome, normalised: bool) -> Any:
+def pipeline(outcome: Ran, normalised: bool) -> Any:
     """The encoder of ``outcome`` as sentence-transformers holds it."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer
@@ -65,7 +64,7 @@ def pipeline(outcome: Outcome, normalised: bool) -> Any:
     return SentenceTransformer(modules=[*modules, Normalize()] if normalised else modules, device="cpu")
 
 
-def encoder_has_pipeline(outcome: Outcome) -> bool:
+def encoder_has_pipeline(outcome: Ran) -> bool:
     return (outcome.inputs.source.path / "modules.json").is_file()
 
 

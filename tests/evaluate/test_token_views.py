@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -55,30 +57,21 @@ SETTING = Setting(kind="classification", num_labels=2, seed=0, training=Training
 KEPT = {"unit.weight": torch.zeros(1, 4), "unit.bias": torch.zeros(1)}
 
 
-def tdt(options: TdtConfig) -> Tdt:
-    return Tdt(options, SETTING)
-
-
 def test_tdts_views_are_those_of_its_equations() -> None:
     embedding = torch.arange(24.0).reshape(2, 3, 4)
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
-    none = torch.zeros(2, 3, dtype=torch.bool)
-    sure = KEPT | {"unit.bias": torch.tensor([50.0])}
-    confidence = tdt(TdtConfig()).token_confidence(KEPT, embedding)
-    assert confidence is not None
+
+    def views(kept: dict[str, torch.Tensor], added: list[bool], **options: Any) -> Any:
+        return Tdt(TdtConfig(**options), SETTING).input_views(kept, embedding, mask, torch.tensor([added] * 2))
+
+    none, sure = [False] * 3, KEPT | {"unit.bias": torch.tensor([50.0])}
+    confidence: Any = Tdt(TdtConfig(), SETTING).token_confidence(KEPT, embedding)
     assert torch.equal(confidence, torch.full((2, 3), 0.5))
-    views = tdt(TdtConfig()).input_views(sure, embedding, mask, none)
-    assert views is not None
-    torch.testing.assert_close(views["positive"], embedding)
-    torch.testing.assert_close(views["negative"], torch.zeros_like(embedding))
-    half = tdt(TdtConfig()).input_views(KEPT, embedding, mask, none)
-    assert half is not None
-    mean = embedding[0, :2].mean(0)  # of real tokens
+    torch.testing.assert_close(views(sure, none)["positive"], embedding)
+    torch.testing.assert_close(views(sure, none)["negative"], torch.zeros_like(embedding))
+    half, mean = views(KEPT, none), embedding[0, :2].mean(0)  # of real tokens
     torch.testing.assert_close(half["positive"][0, 1], 0.5 * embedding[0, 1] + 0.5 * mean)
     torch.testing.assert_close(half["negative"], 0.5 * embedding)
-    zero = tdt(TdtConfig(perturbation="zero")).input_views(KEPT, embedding, mask, none)
-    assert zero is not None
-    torch.testing.assert_close(zero["positive"], 0.5 * embedding)
-    kept = tdt(TdtConfig()).input_views(KEPT, embedding, mask, torch.tensor([[True, False, False]] * 2))
-    assert kept is not None
+    torch.testing.assert_close(views(KEPT, none, perturbation="zero")["positive"], 0.5 * embedding)
+    kept = views(KEPT, [True, False, False])
     torch.testing.assert_close(kept["negative"][:, 0], embedding[:, 0])

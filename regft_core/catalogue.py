@@ -192,7 +192,7 @@ def shown(file: Path | str | None) -> str:
 
 
 KINDS = Catalogue("regft_core.kinds", "kind of task")
-METRICS = Catalogue("regft_core.metrics", "metric")
+METRICS = Catalogue("regft_core.metrics", "metric", table=True)
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
 SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor", table=True)
 SAMPLERS = Catalogue("regft_core.training.samplers", "sampler", "batches", table=True)

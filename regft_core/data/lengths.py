@@ -48,8 +48,13 @@ class Lengths:
 
     def cut(self, max_length: int) -> list[bool]:
         """Whether the end of each row is not read at this length."""
-        rows = zip(self.tokens, self.shorter, strict=True)
-        return [not self.reading.read(own, other, self.fixed, max_length) for own, other in rows]
+        how, room = self.reading, max_length - self.fixed
+
+        def is_read(length: int, shorter: int) -> bool:
+            beyond = (how.windows - 1) * (room - shorter - how.stride)
+            return length <= max_length or (shorter <= room // 2 and length - max_length <= beyond)
+
+        return [not is_read(length, shorter) for length, shorter in zip(self.tokens, self.shorter, strict=True)]
 
 
 def measure(

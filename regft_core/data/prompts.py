@@ -55,19 +55,6 @@ class Reading:
             return None
         return Reading(encoder.prompt or "", encoder.windows, encoder.stride)
 
-    def read(self, length: int, shorter: int, fixed: int, max_length: int) -> bool:
-        """Whether all of an example's ``length`` tokens are read.
-
-        Args:
-            length: all tokens of the example, ``fixed`` and ``shorter`` included.
-            shorter: those of the shorter text of a pair in one input; else 0.
-            fixed: those that stand in every window.
-        """
-        if length <= max_length:
-            return True
-        room = max_length - fixed - shorter
-        return shorter <= (max_length - fixed) // 2 and length - max_length <= (self.windows - 1) * (room - self.stride)
-
 
 def framed(examples: Sequence[Example], tokenizer: Any, limit: int, reading: Reading) -> Tokens:
     """Token rows of the examples, of at most ``limit`` tokens each, and how many rows each example has.
@@ -156,10 +143,7 @@ class Prompt:
 def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
     """The token of each label's word, as it stands within a sentence (after a space).
 
-    Args:
-        tokenizer: a fast tokenizer of transformers.
-
-    Raises ModelError for words that are not one token each, all of them at once.
+    ``tokenizer`` is a fast one of transformers. Raises ModelError for words that are not one token each, all at once.
     """
     backend = tokenizer.backend_tokenizer
     if wrong := wrong_words({word: word for word in prompt.words}, backend):
@@ -169,11 +153,7 @@ def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
 
 
 def wrong_words(words: Mapping[str, str], tokenizer: Any) -> dict[str, str]:
-    """Label -> what is wrong with its word: not one token, or the token of another label's word.
-
-    Args:
-        tokenizer: a ``tokenizers.Tokenizer``.
-    """
+    """Label -> what is wrong with its word for a ``tokenizers.Tokenizer``: not one token, or that of another word."""
     found, wrong = dict[int, str](), {}
     for label, word in words.items():
         pieces = _word_pieces(word, tokenizer)

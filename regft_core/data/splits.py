@@ -39,13 +39,8 @@ class Part:
 def split_dev(where: str, task: TaskConfig, rows: Split) -> list[Part]:
     """Split the rows of a task whose ``dev`` is no split of its own: one part for a share, one for each fold.
 
-    Rows of one group stay together; without groups, rows of one text do.
-
-    Args:
-        where: heads messages.
-
-    Raises:
-        DataError: a class is missing in a part, there are too few groups, or one holds most rows.
+    Rows of one group stay together; without groups, rows of one text do. Raises DataError, headed by ``where``: a class
+    is missing in a part, there are too few groups, or one holds most rows.
     """
     units = rows.groups or [text_key(example) for example in rows.examples]
     by_text = sorted(

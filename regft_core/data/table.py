@@ -49,11 +49,8 @@ _NOT_WHOLE = (EOFError, gzip.BadGzipFile, zlib.error)
 def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[Table]:
     """Open a data file (``FORMATS``, also .gz) to read its rows one after the other.
 
-    Args:
-        where: heads messages; the path when absent.
-
-    Raises:
-        DataError: here or while rows are read: no such file, unknown format, empty, damaged, not as ``how`` says.
+    Raises DataError, headed by ``where`` (by default the path), here or while rows are read: no such file, unknown
+    format, empty, damaged, not as ``how`` says.
     """
     with explained_as(where or str(path)), opened(path, how) as table:
         yield table
@@ -168,10 +165,8 @@ def parse_json(text: str | bytes) -> Any:
 def json_lines(lines: Iterable[str], ahead: int = 1) -> Table:
     """Read JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks.
 
-    Args:
-        ahead: rows that are read to know the columns.
-
-    Raises WrongFile: here or while rows are read: a line that is no object, or names a key twice.
+    ``ahead`` rows are read to know the columns. Raises WrongFile, here or while rows are read: a line that is no
+    object, or names a key twice.
     """
 
     def objects() -> Iterator[Row]:
@@ -207,10 +202,9 @@ def parquet(file: IO[bytes]) -> Table:
 
 
 def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
-    """Yield number and cells, as text, of each line that is not blank; formulas have the values saved with them.
+    """Yield number and cells, as text, of each line of the sheet ``wanted`` (by default the only visible one).
 
-    Args:
-        wanted: the sheet; None: the only one that is not hidden.
+    Blank lines are left out; formulas have the values saved with them.
     """
     import openpyxl
 

@@ -27,6 +27,8 @@ def _plain(value: Any) -> Any:
 
 Number = Annotated[float, BeforeValidator(_plain)]
 Cell = Annotated[str | int | float | bool | None, BeforeValidator(_plain)]
+#: An end of a range, None for an infinite one.
+Limit = Annotated[float | None, BeforeValidator(lambda value: None if value in (-math.inf, math.inf) else value)]
 #: MLflow's metric names allow little more, and YAML and CSV readers less.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
@@ -113,7 +115,7 @@ class Findings:
 
     scalars: Mapping[str, Mapping[Name, Number]] = field(default_factory=dict)
     tables: Mapping[str, Mapping[Name, Table]] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[Limit, Limit]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     over_sizes: tuple[str, ...] = ()
 
@@ -122,9 +124,3 @@ class Findings:
         if unknown := {*self.scalars, *self.tables} - {*sets, RUN}:
             raise ValueError(f"found of {sorted(unknown)}, which is no set; there are {sorted({*sets, RUN})}")
         return TypeAdapter(Findings).dump_python(self, mode="json")
-
-
-def bounds(limits: tuple[float, float]) -> tuple[float | None, float | None]:
-    """A range with None where it is infinite, as ``ranges`` wants it."""
-    low, high = (limit if math.isfinite(limit) else None for limit in limits)
-    return low, high

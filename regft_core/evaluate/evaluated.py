@@ -163,7 +163,7 @@ class EvaluatedRun:
 
     def score(self, judged: EvaluatedSet) -> float:
         """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""
-        positive = positive_index(list(self.task["labels"] or ()), self.task.get("positive_label"), judged.to_set)
+        positive = _positive(self.task, judged.to_set)
         return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
 
     @property
@@ -213,6 +213,10 @@ def positive_index(
     return int(to_set[own_labels.index(positive_label or own_labels[-1])]) if own_labels else None
 
 
+def _positive(task: Mapping[str, Any], to_set: npt.NDArray[Any]) -> int | None:
+    return positive_index(list(task["labels"] or ()), task.get("positive_label"), to_set)
+
+
 def positive_of(described: PreparedTask, name: str) -> int | None:
     """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
     own, declared = described.labels or [], described.sets[name]
@@ -244,7 +248,7 @@ def evaluate_run(
     for name, judged in judged_sets.items():
         gold = judged.gold.astype(kind.dtype, copy=False)
         predictions, scores = judged.predictions, judged.probabilities()
-        positive = positive_index(list(task["labels"] or ()), task.get("positive_label"), judged.to_set)
+        positive = _positive(task, judged.to_set)
         answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
         scored, constant = (
             {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
@@ -291,8 +295,7 @@ def primary_score(
     decision: Decision | None = None,
 ) -> float:
     """Return the task's primary metric of ``logits`` [n, K] for its own ``labels`` [n]."""
-    kind, own = find(task["kind"]), list(task["labels"] or ())
-    to_set = np.arange(len(own))
+    kind, to_set = find(task["kind"]), np.arange(len(task["labels"] or ()))
     predictions = kind.predictions(decided(decision, logits), to_set).astype(kind.dtype, copy=False)
-    positive = positive_index(own, task.get("positive_label"), to_set)
-    return float(metrics.find(task["primary"]).score(np.asarray(labels).astype(kind.dtype), predictions, positive))
+    gold = np.asarray(labels).astype(kind.dtype)
+    return float(metrics.find(task["primary"]).score(gold, predictions, _positive(task, to_set)))

@@ -1,15 +1,14 @@
 """Insides of a finished model: embedding outputs, states of every layer; and inputs with some tokens replaced.
 
 The first functions take the plain classifier in evaluation mode and one batch on its device. Tensors come back as
-``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens;
-BART's decoder, which reads its input moved right by one start token, comes with the mask moved likewise.
+``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -36,19 +35,6 @@ PerToken = list[PerRow]
 Replace = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 
 
-@dataclass(frozen=True)
-class States:
-    """Hidden states of one layer: ``values`` [rows, n, H], ``mask`` [rows, n] is 1 on real tokens.
-
-    ``layer`` is 0 for what the first layer reads (the embedding output), then the number of the layer that
-    wrote them; the last one is what the head reads.
-    """
-
-    layer: int
-    values: Tensor
-    mask: Tensor
-
-
 @contextmanager
 def _hooked(model: Any) -> Iterator[SiteHooks]:
     hooks = SiteHooks(model, find_sites(model))
@@ -70,27 +56,26 @@ def _at_tokens(rows: Tensor, batch: Batch) -> Tensor:
 
 
 @torch.inference_mode()
-def layer_states(model: Any, batch: Batch) -> list[States]:
-    """States of every layer, from the embedding output to what the head reads.
+def layer_states(model: Any, batch: Batch) -> list[Tensor]:
+    """``[rows, n, H]`` of every layer, from the embedding output to what the head reads.
 
     The head is not asked: rows may be single texts where it reads pairs of rows.
     """
-    found: list[States] = []
+    found: list[Tensor] = []
 
     def see(tensor: Tensor, site: LayerSite) -> Tensor:
-        rows = _rows(tensor, batch, site)
-        found.append(States(len(found), rows.float(), batch.attention_mask))
+        found.append(_rows(tensor, batch, site).float())
         return tensor
 
     with _hooked(model) as hooks:
         hooks.on_layer_input(see, always=True)
         last = _at_tokens(model.base_model(**batch.model_inputs(takes_token_types(model)))[0], batch)
-    return [*found, States(len(found), last.float(), found[-1].mask)]
+    return [*found, last.float()]
 
 
 def embedding_output(model: Any, batch: Batch) -> Tensor:
     """``[rows, n, H]``: what the first layer of the encoder reads."""
-    return layer_states(model, batch)[0].values
+    return layer_states(model, batch)[0]
 
 
 @torch.inference_mode()
@@ -114,14 +99,14 @@ def summaries(model: Any, batch: Batch, pooling: str, replace: Replace | None = 
             hooks.on_embedding_output(put, always=True)
         _, last = classify(model, batch.model_inputs(), need_hidden=True)
     assert last is not None
-    return pooled(model, States(0, last.float(), batch.attention_mask), pooling, batch.rows_per_example)
+    return pooled(model, last.float(), batch, pooling)
 
 
-def pooled(model: Any, states: States, pooling: str, rows_per_example: int) -> Tensor:
+def pooled(model: Any, states: Tensor, batch: Batch, pooling: str) -> Tensor:
     """``[B, F]`` of one layer's states; of a pair in two rows the features that a head for pairs reads."""
     summary = "last" if pooling == "last" else architecture_of(model.config.model_type).summary
-    vectors = pool(states.values, states.mask, "cls" if pooling in ("head", "mask") else pooling, summary)
-    return pair_features(vectors) if rows_per_example == 2 else vectors
+    vectors = pool(states, batch.attention_mask, "cls" if pooling in ("head", "mask") else pooling, summary)
+    return pair_features(vectors) if batch.rows_per_example == 2 else vectors
 
 
 def mask_token(trained: FinishedModel) -> int:
@@ -169,11 +154,3 @@ def with_replaced(encoded: Encoded, draw: Replacement) -> Encoded:
         for before, may, after in zip(ids, free, draw(ids, free), strict=True):
             rows.append([int(token) for token in np.where(may, after, before)])
     return replace(encoded, input_ids=rows)
-
-
-def with_masked(encoded: Encoded, kept: Sequence[PerRow], mask: int) -> Encoded:
-    """``encoded`` with ``mask`` for text tokens whose entry of ``kept`` (example -> per row ``[n]``) is False."""
-    stays = iter(kept)
-    return with_replaced(
-        encoded, lambda ids, _: [np.where(keep, own, mask) for own, keep in zip(ids, next(stays), strict=True)]
-    )

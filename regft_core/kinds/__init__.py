@@ -20,12 +20,7 @@ __all__ = ["Collapse", "Declared", "Kind", "WrongLabel", "find", "of_model"]
 
 
 def find(name: str) -> Kind:
-    """Return the kind ``name``.
-
-    Raises:
-        ValueError: there is no such kind.
-        ConfigError: its file is not one.
-    """
+    """Return the kind ``name``. Raises ValueError where there is none, ConfigError where its file is not one."""
     return _find(name, tuple(KINDS.folders))
 
 

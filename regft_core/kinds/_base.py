@@ -63,8 +63,6 @@ class Kind(ABC):
     dtype: ClassVar[Literal["int64", "float64", "uint64"]]
     #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
     label_keys: ClassVar[str]
-    #: Whether the formats of benchmarks' servers (``submission``) have answers of this kind.
-    submits: ClassVar[bool]
 
     # ------------------------------------------------------------------ a task's YAML and its rows
 
@@ -169,6 +167,11 @@ class Kind(ABC):
     @abstractmethod
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         """A gold label or a prediction as tables show it."""
+
+    @property
+    def submits(self) -> bool:
+        """Whether the formats of benchmarks' servers (``submission``) have answers of this kind."""
+        return type(self).submitted is not Kind.submitted
 
     def score_columns(self, labels: Sequence[str]) -> list[str]:
         """Columns of a prediction file beside ``prediction``."""

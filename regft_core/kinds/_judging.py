@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from regft_core.kinds._base import Collapse
 from regft_core.lazy import Array, np, optimize, special  # stats takes a second, in every process that evaluates
-from regft_core.metrics._sums import is_constant
-from regft_core.metrics.r2 import score
+from regft_core.metrics._weighted import is_constant, r2_of_one_run
 
 #: One-sided probability under which a result is called below chance.
 BELOW_CHANCE_P = 1e-3
@@ -85,4 +84,4 @@ def collapsed_values(gold: Array, predicted: Array) -> Collapse | None:
         return None
     if abs(float(np.corrcoef(gold, predicted)[0, 1])) < CORRELATION_THRESHOLD:
         return "constant"
-    return "majority" if score(gold, predicted, None) <= 0 else None
+    return "majority" if r2_of_one_run(gold, predicted, None) <= 0 else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from numbers import Number
-from typing import Any
 
 from regft_core.catalogue import shown
 from regft_core.errors import Problem
@@ -22,8 +21,12 @@ def impossible(kind: Kind, declared: Declared) -> Iterator[Problem]:
 
     ``declared``: the labels of a task, from which values of a file are made up.
     """
-    read = list(_read(kind, declared))
-    for raw, label in read:
+    names = [*(declared.label_values or ()), *(declared.labels or ())]
+    for raw in (*names, declared.label_delimiter.join(names), *map(str, declared.range or ()), "0", "1"):
+        try:
+            label = kind.read_label(raw, declared)
+        except Exception:  # made up here: rows of the file are read, and refused, with their place
+            continue
         if not isinstance(label, Number):
             yield _problem(kind, "read_label", f"reads {raw!r} as {label!r}, which is no number")
             return
@@ -34,29 +37,16 @@ def impossible(kind: Kind, declared: Declared) -> Iterator[Problem]:
     except Exception as error:  # the kind's own code
         yield _problem(kind, "output_names", f"raises {type(error).__name__}: {error}")
         return
-    rows = 3
-    logits = np.random.default_rng(0).normal(size=(rows, outputs))
+    logits = np.random.default_rng(0).normal(size=(3, outputs))
     to_set, width = (np.arange(outputs), outputs) if kind.has_labels else (np.arange(0), 1)
-    for name, wanted in (("predictions", (rows,)), ("scores", (rows, width))):
-        arguments = (logits, to_set) if name == "predictions" else (logits, to_set, width)
+    for name, wanted, more in (("predictions", [3], ()), ("scores", [3, width], (width,))):
         try:
-            shape = np.shape(getattr(kind, name)(*arguments))
+            shape = [*np.shape(getattr(kind, name)(logits, to_set, *more))]
         except Exception as error:  # the kind's own code
-            yield _problem(kind, name, f"raises {type(error).__name__} on logits [{rows}, {outputs}]: {error}")
+            yield _problem(kind, name, f"raises {type(error).__name__} on logits [3, {outputs}]: {error}")
             continue
         if shape != wanted:
-            message = f"gives an array {list(shape)} of logits [{rows}, {outputs}]; wanted is {list(wanted)}"
-            yield _problem(kind, name, message)
-
-
-def _read(kind: Kind, declared: Declared) -> Iterator[tuple[str, Any]]:
-    """Values that a file may have, and the labels that the kind reads there; what it refuses is left out."""
-    names = [*(declared.label_values or ()), *(declared.labels or ())]
-    for raw in (*names, declared.label_delimiter.join(names), *map(str, declared.range or ()), "0", "1"):
-        try:
-            yield raw, kind.read_label(raw, declared)
-        except Exception:  # made up here: rows of the file are read, and refused, with their place
-            continue
+            yield _problem(kind, name, f"gives an array {shape} of logits [3, {outputs}]; wanted is {wanted}")
 
 
 def _problem(kind: Kind, name: str, message: str) -> Problem:

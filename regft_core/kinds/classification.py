@@ -20,7 +20,6 @@ class Classification(Kind):
     problem_type = "single_label_classification"
     dtype = "int64"
     label_keys = "'labels' lists every label, 'label_values' maps other spellings, "
-    submits = True
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         if labels is None or len(labels) < 2:

@@ -14,7 +14,7 @@ from typing import Any
 from regft_core.kinds._base import Array, Collapse, Declared, Kind, WrongLabel
 from regft_core.kinds._reading import as_text, given, listed_labels, read_index
 from regft_core.lazy import Tensor, np, torch
-from regft_core.metrics.f1_micro import weighted as f1_micro
+from regft_core.metrics._weighted import f1_micro
 
 #: Between the labels of an answer.
 SEPARATOR = ";"
@@ -32,7 +32,6 @@ class MultiLabel(Kind):
     problem_type = "multi_label_classification"
     dtype = "uint64"
     label_keys = "'labels' lists every label, 'label_values' maps other spellings, columns.label_delimiter cuts cells, "
-    submits = False
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         if labels is None or len(labels) < 2:

@@ -65,7 +65,6 @@ class Regression(Kind):
     problem_type = "regression"
     dtype = "float64"
     label_keys = ""
-    submits = True
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         return None if labels is None else "a regression task has no 'labels'; use 'range'"

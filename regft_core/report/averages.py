@@ -22,7 +22,7 @@ from regft_core.report.values import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.params import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles
-from regft_core.statistics.learning_curve import expected_gains
+from regft_core.statistics.forecast import expected_gains
 from regft_core.statistics.reproduction import Bounds
 
 #: How many times the largest size is asked about.

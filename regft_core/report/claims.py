@@ -22,7 +22,7 @@ from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity,
 from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, percentiles, seed_interval
-from regft_core.statistics.power import detectable_gain
+from regft_core.statistics.forecast import detectable_gain
 from regft_core.statistics.reproduction import (
     Bounds,
     Outcome,

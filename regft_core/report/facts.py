@@ -19,7 +19,7 @@ from regft_core.report.read_grid import BlockData, CellData
 from regft_core.runs import records
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.layers import described
-from regft_core.statistics.learning_curve import expected_max_curve
+from regft_core.statistics.forecast import expected_max_curve
 
 #: Arguments of a git command that prints something where files of the project differ from its commit.
 CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")

@@ -139,7 +139,7 @@ def _against(comparisons: Sequence[Comparison]) -> Cell:
     shown = [c for c in comparisons if c.estimate.n] or comparisons
     closest = min(shown, key=lambda c: sign(c.metric) * c.estimate.mean)
     texts = [
-        f"{score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol} against {c.other}"
+        f"{score(c.estimate.mean, c.metric, signed=True)} {SYMBOLS[c.verdict.word]} against {c.other}"
         + f" ({c.differs_by})" * bool(c.differs_by)
         for c in comparisons
     ]

@@ -18,7 +18,7 @@ from regft_core.report.looks import Looks, digests
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import Comparison
 from regft_core.settings.project import Cell
-from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
+from regft_core.statistics.forecast import LIMIT, SeedPlan, plan_seeds, shares
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from regft_core.schema.params import ReportConfig
 from regft_core.settings.controls import Control
 from regft_core.statistics.arms import Arms, rank_sets
 from regft_core.statistics.bootstrap import bounded
-from regft_core.statistics.power import shares
+from regft_core.statistics.forecast import shares
 from regft_core.statistics.verdict import judge
 
 #: Recorded and recomputed metrics may differ by rounding only.

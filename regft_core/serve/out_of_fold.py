@@ -23,8 +23,7 @@ from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Predictions, Work
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.project import Cell
-from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
-from regft_core.statistics.reliability import fit_temperature
+from regft_core.statistics.confidence import best_guarantee, effective, fit_temperature, threshold_for
 
 
 class Answers(NamedTuple):

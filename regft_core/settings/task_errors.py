@@ -11,12 +11,12 @@ from regft_core import metrics
 from regft_core.catalogue import KINDS
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.file_format import WrongFile, below_data, is_known
-from regft_core.data.prepare import EvaluationSet, own_sets, resolve_ood
+from regft_core.data.prepare import EvaluationSet, declaration_of, own_sets, resolve_ood
 from regft_core.data.read_split import Declaration, missing_columns
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import ConfigError, Problem
-from regft_core.kinds import Declared, find
+from regft_core.kinds import find
 from regft_core.kinds._possible import impossible
 from regft_core.names import listing, nearest, plural, suggestion
 from regft_core.schema.params import Params
@@ -122,9 +122,7 @@ def _check_kind(task: TaskConfig, document: Document) -> Iterator[Problem]:
     """Yield what a kind of the project's own gives that no training works with; shipped ones have their tests."""
     if KINDS.is_shipped(task.kind):
         return
-    columns = task.columns
-    declared = Declared(task.labels, task.label_values, task.range, None, columns.label, columns.label_delimiter or ";")
-    for problem in impossible(find(task.kind), declared):
+    for problem in impossible(find(task.kind), declaration_of(task).declared):
         at = document.place(("kind",))
         yield replace(problem, message=f"{problem.message} (kind: {task.kind}, in {at})")
 

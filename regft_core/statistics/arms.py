@@ -43,8 +43,8 @@ from regft_core.statistics.bootstrap import (
     seed_weights,
     stretch,
     two_level,
-    weighted_metric,
 )
+from regft_core.statistics.confidence import effective
 from regft_core.statistics.verdict import Sample
 
 
@@ -111,7 +111,7 @@ class Arms:
         columns = [[self._columns[name][seed] for seed in seeds] for name in names]
         observed, values = self._observed[columns], self._values[:, columns]
         if self._apart is not None:
-            # As in ``over_folds``, a run counts by the share of its rows that were drawn.
+            # As in ``_combine``, a run counts by the share of its rows that were drawn.
             drawn = self._apart.shares[:, columns]
             wider = self._overlap(seeds) * stretch(self._apart.clusters, self._confidence)
             values = observed + wider * np.where(drawn > 0, drawn * (values - observed), 0.0)
@@ -184,13 +184,23 @@ class Arms:
     ) -> Estimate:  # fmt: skip
         """The mean over ``seeds``; those of ``every`` that are missing are excluded."""
         level, excluded = self._confidence if confidence is None else confidence, sorted({*every} - {*seeds})
-        if self._apart is not None and self._judged is None:  # all seeds are evaluated on the same groups
-            values = observed + stretch(self._apart.clusters, level) * (values - observed)
-        elif self._apart is not None:
-            shares, clusters = self._apart.shares[:, columns], self._apart.clusters
-            repeated = self._repeats(seeds), self._overlap(seeds)
-            return over_folds(seeds, excluded, observed, values, shares, clusters, *repeated, level, self._rng_seed)
-        return two_level(seeds, excluded, observed, values, level, self._rng_seed)
+        if self._apart is None or self._judged is None or not seeds:
+            if self._apart is not None:  # all seeds are evaluated on the same groups
+                values = observed + stretch(self._apart.clusters, level) * (values - observed)
+            return two_level(seeds, excluded, observed, values, level, self._rng_seed)
+        n, mean, shares = len(seeds), float(observed.mean()), self._apart.shares[:, columns]
+        moved = np.where(shares > 0, shares * (values - mean), 0.0)
+        by_rows = moved.mean(axis=1)
+        by_rows = self._overlap(seeds) * stretch(self._apart.clusters, level) * (by_rows - by_rows.mean())
+        replicates = mean + by_rows
+        if n > 1:
+            spread, rows = float(np.var(observed, ddof=1)), float(np.var(moved, axis=0).mean())
+            models = math.sqrt(max(0.0, 1 - rows / spread)) if spread > 0 else 0.0
+            weights = seed_weights(n, len(values), self._rng_seed) - 1 / n
+            repeats = math.sqrt(self._repeats(seeds))
+            replicates = replicates + stretch(n, level) * repeats * models * (weights @ observed)
+        common: dict[str, Any] = {"confidence": level, "seeds": tuple(seeds), "excluded": tuple(excluded)}
+        return estimated(observed, float(np.std(by_rows, ddof=1)), replicates, **common)
 
 
 # ---------------------------------------------------------------------------------- rows of their own
@@ -230,12 +240,11 @@ def resample_apart(
         predictions: [n_r] of each run.
         groups: [n] index of each row's group from 0; None: each row is its own.
     """
-    weighted = weighted_metric(metric, positive_label_index)
+    found, positive = metrics.find(metric), positive_label_index
     # Metrics want weights that sum to the rows; what resamples row by row wants whole numbers.
-    whole = metrics.find(metric).weighted is None
+    whole = found.weighted is None
     unit = np.arange(len(labels)) if groups is None else np.asarray(groups)
-    sizes = np.bincount(unit)
-    counts = example_weights(len(sizes), samples, seed)
+    counts = example_weights(int(unit.max()) + 1, samples, seed)
     observed, values, shares = np.empty(len(places)), *np.empty((2, samples, len(places)))
     for run, (own, at) in enumerate(zip(predictions, places, strict=True)):
         weights = counts[:, unit[at]].astype(np.float64)
@@ -244,45 +253,12 @@ def resample_apart(
         if not whole:
             weights *= (len(at) / np.maximum(drawn, 1))[:, None]
         gold, row = labels[at], np.asarray(own)[None]
-        observed[run] = weighted(gold, row, np.ones((1, len(at))))[0, 0]
+        observed[run] = found.resampled(gold, row, np.ones((1, len(at))), positive)[0, 0]
         some = drawn > 0
         values[~some, run] = math.nan
         if some.any():
-            values[some, run] = weighted(gold, row, weights[some])[:, 0]
-    return Apart(observed, values, shares, float(sizes.sum() ** 2 / (sizes**2).sum()))
-
-
-def over_folds(
-    seeds: list[int],
-    excluded: list[int],
-    observed: Array,
-    values: Array,
-    shares: Array,
-    clusters: float,
-    repeats: float,
-    wider: float,
-    confidence: float,
-    rng_seed: int,
-) -> Estimate:
-    """The mean of ``observed`` [S] over seeds with its interval; arrays as in ``Apart``, of these seeds.
-
-    ``repeats``: how often each row was judged; ``wider``: factor of the deviation by rows.
-    """
-    common: dict[str, Any] = {"confidence": confidence, "seeds": tuple(seeds), "excluded": tuple(excluded)}
-    n, samples = len(seeds), len(values)
-    if n == 0:
-        return estimated(observed, math.nan, np.full(samples, math.nan), **common)
-    mean = float(observed.mean())
-    moved = np.where(shares > 0, shares * (values - mean), 0.0)
-    by_rows = moved.mean(axis=1)
-    by_rows = wider * stretch(clusters, confidence) * (by_rows - by_rows.mean())
-    replicates = mean + by_rows
-    if n > 1:
-        spread, rows = float(np.var(observed, ddof=1)), float(np.var(moved, axis=0).mean())
-        models = math.sqrt(max(0.0, 1 - rows / spread)) if spread > 0 else 0.0
-        weights = seed_weights(n, samples, rng_seed) - 1 / n
-        replicates = replicates + stretch(n, confidence) * math.sqrt(repeats) * models * (weights @ observed)
-    return estimated(observed, float(np.std(by_rows, ddof=1)), replicates, **common)
+            values[some, run] = found.resampled(gold, row, weights[some], positive)[:, 0]
+    return Apart(observed, values, shares, effective(unit))
 
 
 # ---------------------------------------------------------------------------------- possible ranks

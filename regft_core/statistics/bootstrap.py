@@ -23,7 +23,7 @@ examples only, and ``verdict`` refuses to draw a conclusion from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -35,9 +35,6 @@ import numpy.typing as npt
 from regft_core import metrics
 from regft_core.lazy import Array, stats
 from regft_core.rng import derive
-
-#: (labels [n], predictions [R, n], weights [B, n] that sum to n per row) -> values [B, R]
-WeightedMetric = Callable[[Array, Array, Array], Array]
 
 _CHUNK = 2**21  # weights held as float64 at a time
 
@@ -192,32 +189,13 @@ def resampled_metric(
     gold = np.asarray(labels)
     if not len(rows):
         return np.empty(0), np.empty((samples, 0))
-    weighted = weighted_metric(metric, positive_label_index)
+    resampled, positive = metrics.find(metric).resampled, positive_label_index
     n, predictions = len(gold), np.stack(list(rows))
-    observed = weighted(gold, predictions, np.ones((1, n)))[0]
+    observed = resampled(gold, predictions, np.ones((1, n)), positive)[0]
     counts = example_weights(n, samples, seed)
     values = np.empty((samples, len(predictions)))
     step = max(1, _CHUNK // n)
     for start in range(0, samples, step):
-        values[start : start + step] = weighted(gold, predictions, counts[start : start + step].astype(np.float64))
+        weights = counts[start : start + step].astype(np.float64)
+        values[start : start + step] = resampled(gold, predictions, weights, positive)
     return observed, values
-
-
-def weighted_metric(name: str, positive_label_index: int | None = None) -> WeightedMetric:
-    """Return metric ``name`` as a function of weights; it agrees with ``Metric.score`` on every resample.
-
-    A metric whose file has no ``weighted`` is computed on the rows of every resample.
-    """
-    metric = metrics.find(name)
-    if (of_weights := metric.weighted) is not None:
-        return lambda labels, predictions, weights: of_weights(labels, predictions, weights, positive_label_index)
-
-    def one_by_one(labels: Array, predictions: Array, weights: Array) -> Array:
-        values = np.empty((len(weights), len(predictions)))
-        for b, counts in enumerate(weights):
-            drawn = np.repeat(np.arange(len(labels)), counts.astype(np.int64))
-            for r, row in enumerate(predictions):
-                values[b, r] = metric.score(labels[drawn], row[drawn], positive_label_index)
-        return values
-
-    return one_by_one

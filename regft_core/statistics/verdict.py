@@ -113,11 +113,6 @@ class Verdict:
     detectable: float | None
 
     @property
-    def symbol(self) -> str:
-        """The word's mark."""
-        return SYMBOLS[self.word]
-
-    @property
     def interval(self) -> tuple[float, float] | None:
         """(low, high), or None."""
         return None if math.isnan(self.low) else (self.low, self.high)
@@ -167,7 +162,10 @@ def judge(
             mean, half = float(sample.values.mean()), spreads[i].half_width(level)
             bounds = (min(mean - half, sample.pointwise[0]), max(mean + half, sample.pointwise[1]))
             detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * NormalDist().inv_cdf(POWER)
-            word = _word(*bounds, higher_is_better)
+            if bounds[0] > 0 or bounds[1] < 0:
+                word = GAIN if (bounds[0] > 0) == higher_is_better else LOSS
+            else:
+                word = SAME
         verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
     return verdicts
 
@@ -175,24 +173,6 @@ def judge(
 def scale_of(skill: float, point: float) -> float:
     """Return how many times wider than usual the seeds' deviations are, at least 1; ``skill`` is their variance."""
     return max(1.0, math.sqrt(skill) / point / USUAL_SPREAD)
-
-
-def spreads_of(variance: float, inner: float, n: int, point: float, scale: float) -> tuple[Array, Array]:
-    """Return ([G] variances that the skill of seeds may have, [G] their posterior weights).
-
-    ``variance`` of ``n`` seeds' values, of which rows explain ``inner``; ``scale`` as ``scale_of`` their family.
-    """
-    grid = (SPREADS * point * scale) ** 2
-    total = np.maximum(inner, (_TINY * point) ** 2) + grid
-    logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
-    weights = np.exp(logs - logs.max()) * spread_prior()
-    return grid, weights / weights.sum()
-
-
-def _word(low: float, high: float, higher_is_better: bool) -> Word:
-    if low > 0 or high < 0:
-        return GAIN if (low > 0) == higher_is_better else LOSS
-    return SAME
 
 
 @dataclass(frozen=True)
@@ -214,12 +194,15 @@ class Error:
     @classmethod
     def known(cls, variance: float, rows: float, n: int, sample: Sample, point: float, scale: float) -> Error:
         """From the ``variance`` over ``n`` seeds, the variance of their mean over ``rows``, and ``scale_of`` seeds."""
-        grid, weights = spreads_of(variance, sample.inner, n, point, scale)
+        grid = (SPREADS * point * scale) ** 2  # variances that the skill of seeds may have
+        total = np.maximum(sample.inner, (_TINY * point) ** 2) + grid
+        logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
+        weights = np.exp(logs - logs.max()) * spread_prior()
         single = rows + sample.inner * (1 - 1 / n)
         size = max(rows / single, 1 / n) if single > 0 else 1.0
         spread = rows + _ADDED * size * (100 * point / sample.n) ** 2
         seeds = sample.repeats * grid / n
-        return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights, np.sqrt(seeds))
+        return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights / weights.sum(), np.sqrt(seeds))
 
     @property
     def deviation(self) -> float:

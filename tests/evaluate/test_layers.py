@@ -1,4 +1,4 @@
-"""Token similarity and probes per layer, against states whose answer is known."""
+"""States of every layer for every family; token similarity and probes per layer, where the answer is known."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from regft_core.evaluate.analyses.layer_probes import drawn, features, judged, t
 from regft_core.evaluate.analyses.token_similarity import similarity
 from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import OtherRows
-from regft_core.evaluate.hidden import summaries
+from regft_core.evaluate.hidden import embedding_output, layer_states, pooled, summaries
 from regft_core.kinds import find
+from regft_core.models.sites import classify
 from regft_core.rng import derive
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished, other_task, run_of
 from tests.methods.harness import examples
+from tests.tiny import ARCHITECTURES
 
 
 def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> None:
@@ -105,8 +107,6 @@ def test_probes_of_another_task() -> None:
     assert all(row[2] == row[3] for row in table.rows)
     assert result.scalars[RUN]["cue_a.best"] == max(row[2] for row in table.rows[:3])  # type: ignore[type-var]
     assert result.scalars[RUN]["cue_a.mean"] == pytest.approx(sum(row[2] for row in table.rows[:3]) / 3)  # type: ignore[misc]
-    assert evaluated("layer_probes", trained, finished(trained), others=others, **options) == result
-    assert evaluated("layer_probes", trained, finished(trained), others=others, **(options | {"epochs": 1})) != result
 
 
 def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
@@ -131,3 +131,51 @@ def test_heads_of_the_last_layer_read_what_the_models_own_head_reads(architectur
     assert len(set(batch.attention_mask.sum(1).tolist())) > 1
     own = features(probing(words("t"), trained), trained.model, rows)[-1]
     torch.testing.assert_close(own, summaries(trained.model, batch, "cls"), atol=1e-5, rtol=1e-4)
+
+
+# -------------------------------------------------------------------------------------------------- insides of a model
+
+
+def batch_of(trained: TinyModel, count: int = 4) -> Any:
+    return next(trained.batches(trained.encode(examples(count, pair=trained.per_example == 2))))
+
+
+def hooks_of(model: Any) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_family_shows_its_layers_and_is_left_as_it_was(architecture: str) -> None:
+    trained = TinyModel(architecture)
+    batch, before = batch_of(trained), hooks_of(trained.model)
+    with torch.no_grad():
+        logits, last = classify(trained.model, batch.model_inputs(), need_hidden=True)
+    states = layer_states(trained.model, batch)
+    rows, width = batch.input_ids.shape
+    assert len(states) == (5 if architecture == "bart" else 3)
+    assert all(one.shape[:2] == (rows, width) for one in states)
+    torch.testing.assert_close(states[-1], last)
+    assert embedding_output(trained.model, batch).shape[:2] == (rows, width)
+    assert hooks_of(trained.model) == before
+    with torch.no_grad():
+        assert torch.equal(classify(trained.model, batch.model_inputs())[0], logits)
+    assert all(parameter.grad is None for parameter in trained.model.parameters())
+
+
+def test_states_are_those_of_transformers() -> None:
+    trained = TinyModel()
+    batch = batch_of(trained)
+    with torch.no_grad():
+        expected = trained.model.bert(**batch.model_inputs(), output_hidden_states=True).hidden_states
+    for own, theirs in zip(layer_states(trained.model, batch), expected, strict=True):
+        torch.testing.assert_close(own, theirs)
+    torch.testing.assert_close(embedding_output(trained.model, batch), expected[0])
+
+
+def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
+    trained = TinyModel(separately=True)
+    batch = batch_of(trained)
+    vectors = pooled(trained.model, layer_states(trained.model, batch)[-1], batch, "mean")
+    assert vectors.shape == (len(batch.labels), 4 * 32)
+    logits = trained.model.classifier(vectors)
+    torch.testing.assert_close(logits, classify(trained.model, batch.model_inputs())[0])

@@ -113,14 +113,9 @@ def test_a_permuted_model_is_caught_and_the_permutation_named():
         [warning.split("as ")[1].split(" would")[0].split(", ")[i] for i in (1, 2, 0)]
     )
     assert f"{np.mean(gold == predicted):.3f}" in warning
-
-
-def test_two_swapped_labels_of_three_are_caught_though_accuracy_is_about_chance():
-    gold, predicted = simulated(200, 3, 0.85)
-    swapped = np.array([2, 1, 0])[predicted]
-    warning = warn_if_permuted(gold, swapped, MNLI)
-    assert "'entailment' -> 'contradiction'" in warning
-    assert "neutral" not in warning
+    swapped = warn_if_permuted(gold, np.array([2, 1, 0])[predicted], MNLI)  # accuracy is about chance
+    assert "'entailment' -> 'contradiction'" in swapped
+    assert "neutral" not in swapped
 
 
 @pytest.mark.parametrize("seed", range(5))

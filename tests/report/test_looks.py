@@ -13,7 +13,7 @@ from regft_core.report import Inputs, write_report
 from regft_core.report.formatting import point_of
 from regft_core.report.planner import needs, table
 from regft_core.schema.params import ReportConfig
-from regft_core.statistics.power import detectable_with
+from regft_core.statistics.forecast import detectable_with
 from tests.errors import raises_code
 from tests.report.grids import terminal
 from tests.report.synthetic import Arm, Task, edited

@@ -19,7 +19,7 @@ from regft_core.report.averages import average_columns
 from regft_core.report.formatting import number
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.project import Cell
-from regft_core.statistics.learning_curve import expected_max
+from regft_core.statistics.forecast import expected_max_curve
 from tests.report.grids import terminal
 from tests.report.synthetic import TRAINING, Arm, Task, build, edited, methods_of
 
@@ -328,7 +328,7 @@ def test_trials_are_shown_with_the_expected_best(grid: Any) -> None:
     }
     known = [[score for score in scores if score is not None] for scores in SCORES]
     for k, value in arm.shown:  # to 2, for one seed finished no more
-        assert value == pytest.approx(math.fsum(expected_max(scores, k) for scores in known) / 4)
+        assert value == pytest.approx(math.fsum(expected_max_curve(scores)[k - 1] for scores in known) / 4)
     assert [k for k, _ in arm.shown] == [1, 2]
     assert "rte-300: methods were tuned with different numbers of trials (vanilla 0, hype_n 3)" in report.warnings
     assert "training.learning_rate 2e-05 (2)" in report.html

@@ -177,7 +177,6 @@ HARMLESS: list[tuple[str, str, str]] = [
     ("__init__.py", '__version__ = "', '__version__ = "9'),
     ("methods/unlisted.py", "", NEW_METHOD),
     ("training/optimisers/unlisted.py", "", "SCALE = 1\n"),
-    ("metrics/f1_macro.py", "", "\nUSED = 1\n"),
     ("kinds/regression.py", "", "\nUSED = 1\n"),
 ]
 REPORTING: list[tuple[str, str, str]] = [
@@ -198,7 +197,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),
     # What merges, judges, draws and reads.
     ("training/merges/__init__.py", ".double()", ".float()", MEMBERS, set()),
-    ("metrics/accuracy.py", "predicted == gold", "predicted != gold", {"soup"}, {"evaluate", "report"}),
+    ("metrics/_weighted.py", "predicted == gold", "predicted != gold", {"soup"}, {"evaluate", "report"}),
     ("evaluate/evaluated.py", "", "\nUSED = 1\n", {"soup"}, {"evaluate", "report"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
     ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),

@@ -22,7 +22,7 @@ from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import cell_of
 from regft_core.serve.export import export, finished_run
 from regft_core.serve.out_of_fold import OutOfFold
-from regft_core.statistics.abstention import threshold_for
+from regft_core.statistics.confidence import threshold_for
 from tests.errors import raises_code
 from tests.grid.conftest import bits, quiet, reproduce
 from tests.runs.conftest import change, write_method

@@ -15,7 +15,7 @@ from scipy.stats import ttest_ind
 from regft_core import metrics
 from regft_core.statistics.arms import Arms, rank_sets, resample_apart
 from regft_core.statistics.bootstrap import example_weights
-from regft_core.statistics.power import shares
+from regft_core.statistics.forecast import shares
 from regft_core.statistics.reproduction import welch_interval
 from regft_core.statistics.verdict import judge
 
@@ -59,64 +59,33 @@ def test_rank_sets_hold_the_true_ranks(n: int) -> None:
         assert narrow > runs / 2  # it does not cover by saying nothing
 
 
-@pytest.mark.parametrize("n", [5, 20])
-def test_equal_arms_are_rarely_ranked(n: int) -> None:
-    rng = np.random.default_rng(n)
-    runs = 200
-    wrong = 0
-    for _ in range(runs):
-        found = rank_sets(simulated(rng, [0.7] * 5, n), list("01234"), confidence=0.95)["0"]
-        wrong += (found.best, found.worst) != (1, 5)
-    assert wrong / runs <= 1 - least(runs)
-
-
 # ------------------------------------------------------------------------- optional stopping
 
 
-def stopped(rng: np.random.Generator, looks: list[int], sequential: bool, skill: float = 0.7) -> bool:
-    """Whether somebody who adds seeds until an interval excludes zero finds a difference."""
+def stopped(rng: np.random.Generator, looks: list[int], skill: float = 0.7) -> bool:
+    """Whether somebody who adds seeds until there is a verdict finds a difference."""
     every, resamples = predictions(rng, [skill, 0.7], looks[-1], 60), int(rng.integers(2**31))
     for number, n in enumerate(looks, start=1):
         arms = arms_of([rows[:n] for rows in every], resamples)
-        if sequential:
-            sample = arms.sample("0", "1")
-            (found,) = judge([sample], "reference", confidence=0.95, point=0.01, shares=shares(number))
-            low, high = found.low, found.high
-        else:
-            estimate = arms.difference("0", "1")
-            low, high = estimate.low, estimate.high
-        if low > 0 or high < 0:
+        sample = arms.sample("0", "1")
+        (found,) = judge([sample], "reference", confidence=0.95, point=0.01, shares=shares(number))
+        if found.word != "no difference shown":
             return True
     return False
 
 
-@pytest.mark.parametrize("sequential", [True, False])
-def test_optional_stopping_keeps_the_error_rate_with_looks_alone(sequential: bool) -> None:
-    """The plain interval does not keep it under the same stopping."""
+def test_optional_stopping_keeps_the_error_rate() -> None:
     runs, rng = 200, np.random.default_rng(7)
-    errors = sum(stopped(rng, [3, 4, 5, 6, 8, 10, 15, 20], sequential) for _ in range(runs)) / runs
-    assert (errors <= 1 - least(runs)) == sequential
+    errors = sum(stopped(rng, [3, 4, 5, 6, 8, 10, 15, 20]) for _ in range(runs)) / runs
+    assert errors <= 1 - least(runs)
 
 
 def test_a_true_difference_is_still_found() -> None:
     rng = np.random.default_rng(3)
-    assert sum(stopped(rng, [5, 10, 20], True, skill=0.85) for _ in range(20)) >= 18
+    assert sum(stopped(rng, [5, 10, 20], skill=0.85) for _ in range(20)) >= 18
 
 
 # ------------------------------------------------------------------------- a paper beside ours
-
-
-@pytest.mark.parametrize("n", [5, 10, 20])
-def test_welch_intervals_cover_with_unequal_spreads(n: int) -> None:
-    """Three published seeds with deviation 2 beside ``n`` of ours with 1, over an average of two tasks."""
-    rng = np.random.default_rng(n)
-    runs, covered = 1_000, 0
-    for _ in range(runs):
-        ours, theirs = rng.normal(0, 1, (2, n)), rng.normal(0, 2, (2, 3))
-        parts = [(float(s.var(ddof=1)) / len(s) / 4, len(s)) for group in (ours, theirs) for s in group]
-        low, high = welch_interval(float(ours.mean() - theirs.mean()), parts)
-        covered += low <= 0 <= high
-    assert covered / runs >= least(runs)
 
 
 def test_welch_interval_equals_scipys() -> None:

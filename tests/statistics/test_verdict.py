@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import lognorm, norm
 
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.power import detectable_with, seeds_for
+from regft_core.statistics.forecast import detectable_with, seeds_for
 from regft_core.statistics.verdict import Sample, Verdict, judge, overall
 from tests.statistics.single import right_on
 
@@ -245,20 +245,3 @@ def test_false_positives_are_at_most_five_in_a_hundred_in_every_stored_cell() ->
     for cell in cells:
         assert cell["false"] <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / cell["worlds"]), cell
         assert cell["coverage"] >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / cell["worlds"]), cell
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spread", [1.3, 4.0, 9.0, 19.0])
-def test_equal_methods_rarely_get_a_verdict_whatever_their_spread(spread: float) -> None:
-    """Five comparisons at three seeds, with a reference that scatters as the others do."""
-    rng, worlds, wrong = np.random.default_rng(2), 400, 0
-    for _ in range(worlds):
-        values, rows, inner = family(rng, 5, 3, spread, 600)
-        samples = [
-            Sample(v / 100, r / 100, inner / 1e4, 200, 1.0, (float(v.mean()) / 100,) * 2)
-            for v, r in zip(values, rows.T, strict=True)
-        ]
-        wrong += any(
-            one.word in ("better", "worse") for one in judge(samples, "reference", confidence=0.95, point=0.01)
-        )
-    assert wrong / worlds <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / worlds)

@@ -78,12 +78,7 @@ class Evaluation(StrictModel):
 
 
 def find(name: str) -> Evaluation:
-    """Return the evaluation ``name``.
-
-    Raises:
-        ValueError: there is no such evaluation.
-        ConfigError: its file is not one.
-    """
+    """Return the evaluation ``name``. Raises ValueError where there is none, ConfigError where its file is not one."""
     return _read(name, EVALUATIONS.find(name))
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from regft_core.lazy import Array, np
 from regft_core.schema import StrictModel
-from regft_core.statistics.reliability import equal_mass
+from regft_core.statistics.confidence import equal_mass
 
 if TYPE_CHECKING:
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, Unfit
 from regft_core.lazy import np
 from regft_core.rng import derive
 from regft_core.schema import Name
@@ -28,7 +28,7 @@ from regft_core.schema import Name
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
-    from regft_core.evaluate.hidden import PerToken
+    from regft_core.evaluate.hidden import PerRow, PerToken
 
 DESCRIPTION = "scores when the most or the least important tokens are masked (TDT, figure 6)"
 NEEDS_MODEL = True
@@ -74,8 +74,8 @@ def run(run: EvaluatedRun) -> Findings:
         scalars[part.name] = {f"{order}_{share:g}": value for (order, share), value in found.items() if share}
         scalars[part.name] |= {"clean": found["random", 0.0], "gap": float(np.mean(gaps))}
     metric = metrics.find(primary)
-    ranges = {name: bounds(metric.range) for named in scalars.values() for name in named if name != "gap"}
-    ranges["gap"] = bounds((-metric.largest_difference, metric.largest_difference))
+    ranges = {name: metric.range for named in scalars.values() for name in named if name != "gap"}
+    ranges["gap"] = (-metric.largest_difference, metric.largest_difference)
     return Findings(scalars, tables, ranges, (f"tokens are ordered by {by}",))
 
 
@@ -98,14 +98,15 @@ def without(encoded: Encoded, order: PerToken, share: float, mask: int) -> Encod
 
     Equal values go in the order of the text. The rows of an example are one text here.
     """
-    from regft_core.evaluate.hidden import editable, with_masked
+    from regft_core.evaluate.hidden import with_replaced
 
-    kept = []
-    for rows, values in zip(editable(encoded), order, strict=True):
-        free, flat = np.concatenate(rows), np.concatenate(list(values))
-        places = np.flatnonzero(free)
-        ranked = places[np.argsort(-flat[places], kind="stable")]
-        keep = np.ones(len(free), dtype=bool)
-        keep[ranked[: round(share * len(places))]] = False
-        kept.append(np.split(keep, np.cumsum([len(row) for row in rows])[:-1]))
-    return with_masked(encoded, kept, mask)
+    remaining = iter(order)
+
+    def masked(ids: PerRow, free: PerRow) -> PerRow:
+        tokens, values = np.concatenate(ids), np.concatenate(list(next(remaining)))
+        places = np.flatnonzero(np.concatenate(free))
+        ranked = places[np.argsort(-values[places], kind="stable")]
+        tokens[ranked[: round(share * len(places))]] = mask
+        return np.split(tokens, np.cumsum([len(row) for row in ids])[:-1])
+
+    return with_replaced(encoded, masked)

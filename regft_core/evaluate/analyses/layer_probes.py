@@ -15,13 +15,12 @@ Pairs that are encoded separately give both vectors with their difference and pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table, Unfit
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
@@ -56,7 +55,7 @@ class Config(StrictModel):
 def run(run: EvaluatedRun) -> Findings:
     rows: list[tuple[str, int, float, float]] = []
     scalars: dict[str, float] = {}
-    ranges: dict[str, tuple[float | None, float | None]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for task in dict.fromkeys(run.options.tasks):
         other = run.rows_of(task)
         train = drawn(other.examples, run.options.rows, run, f"{task}.train")
@@ -71,7 +70,7 @@ def run(run: EvaluatedRun) -> Findings:
         best = min(own) if metrics.find(other.task["primary"]).lower_is_better else max(own)
         found = {f"{task}.best": best, f"{task}.mean": sum(own) / len(own), f"{task}.last": own[-1]}
         found |= {f"{task}.last_pretrained": before[-1]}
-        ranges |= dict.fromkeys(found, bounds(metrics.find(other.task["primary"]).range))
+        ranges |= dict.fromkeys(found, metrics.find(other.task["primary"]).range)
         scalars |= found
     plot = Plot("layer", "score", ("task",), "pretrained")
     table = Table(("task", "layer", "score", "pretrained"), tuple(rows), keys=2, plot=plot)
@@ -93,10 +92,8 @@ def features(run: EvaluatedRun, model: Any, examples: Sequence[Example]) -> Tens
     vectors: list[Tensor] = []
     for batch in run.trained.batches(encoded):
         order.append(batch.indices)
-        how = run.options.pooling, batch.rows_per_example
-        # As the head reads them, also of BART's decoder, whose states have the mask of what it reads.
-        layers = [replace(states, mask=batch.attention_mask) for states in layer_states(model, batch)]
-        vectors.append(torch.stack([pooled(model, states, *how) for states in layers]))
+        layers = layer_states(model, batch)
+        vectors.append(torch.stack([pooled(model, states, batch, run.options.pooling) for states in layers]))
     return torch.cat(vectors, dim=1)[:, torch.cat(order).argsort()]
 
 

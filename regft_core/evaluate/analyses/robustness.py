@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, bounds
+from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table
 from regft_core.lazy import np
 from regft_core.rng import derive
 
@@ -61,7 +61,7 @@ def run(run: EvaluatedRun) -> Findings:
         scalars[part.name] = means
         tables[part.name] = {"robustness": Table(columns, tuple(rows), keys=1, plot=plot)}
     names = {name for named in scalars.values() for name in named}
-    return Findings(scalars, tables, dict.fromkeys(names, bounds(metrics.find(primary).range)))
+    return Findings(scalars, tables, dict.fromkeys(names, metrics.find(primary).range))
 
 
 def perturbed(encoded: Encoded, rate: float, stream: int, mask: int) -> Encoded:

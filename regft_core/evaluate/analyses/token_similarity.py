@@ -42,8 +42,10 @@ def by_layer(run: EvaluatedRun, model: Any, encoded: Encoded) -> list[float]:
     """Mean over texts, per layer."""
     from regft_core.evaluate.hidden import layer_states
 
-    batches = (layer_states(model, batch) for batch in run.trained.batches(encoded))
-    of_batches = [[similarity(states.values, states.mask).cpu().numpy() for states in layers] for layers in batches]
+    of_batches = [
+        [similarity(states, batch.attention_mask).cpu().numpy() for states in layer_states(model, batch)]
+        for batch in run.trained.batches(encoded)
+    ]
     return [float(np.nanmean(np.concatenate(values))) for values in zip(*of_batches, strict=True)]
 
 

@@ -18,7 +18,7 @@ from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
 from regft_core.report.values import Block, Comparison
 from regft_core.report.wrong_answers import SetAnswers
-from regft_core.statistics.reliability import equal_mass
+from regft_core.statistics.confidence import equal_mass
 from regft_core.statistics.verdict import GAIN, LOSS, SAME
 from regft_core.statistics.verdict import NONE as NO_VERDICT
 

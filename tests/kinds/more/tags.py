@@ -21,7 +21,6 @@ class Tags(Kind):
     problem_type = "multi_label_classification"
     dtype = "int64"
     label_keys = "'labels' lists every tag, "
-    submits = False
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         return None if labels else "a tags task needs 'labels'"

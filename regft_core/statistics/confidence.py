@@ -1,4 +1,6 @@
-"""When a classifier should not answer: a confidence threshold with a guaranteed accuracy.
+"""Confidence of a classifier: whether it is honest, and below which one no answer should be given.
+
+The temperature is that of Guo et al., ICML 2017, section 4.2; the threshold has a guaranteed accuracy:
 
 Rows are sorted by confidence. For a number m of the most confident rows, the exact binomial bound of Clopper and
 Pearson (Biometrika 1934) says how accurate answers above that threshold are at least. Several m are tested, so they
@@ -13,17 +15,43 @@ counts, (sum n_g)^2 / sum n_g^2 (Kish, Survey Sampling, 1965, section 8.2): as i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import numpy.typing as npt
 
-from regft_core.lazy import stats
+from regft_core.lazy import Array, np, optimize, stats
 
+#: Smallest and largest temperature that is tried, as logarithms: far beyond what is ever found.
+_LOG_TEMPERATURES = (-4.0, 4.0)
 #: Shares of the rows at which a sequence of tests starts.
 STARTS = (0.25, 0.5, 0.75, 1.0)
 #: Steps of one sequence, as a share of the rows.
 STEP = 0.05
+
+
+def fit_temperature(log_probabilities: Callable[[float], Array], gold: Array) -> float:
+    """Return the temperature with the largest likelihood of labels ``gold`` [n], to 1e-6 of its logarithm.
+
+    ``log_probabilities`` gives [n, K] at a temperature. Where every largest one is right, the smallest wins.
+    """
+    rows = np.arange(len(gold))
+
+    def loss(logarithm: float) -> float:
+        return float(-log_probabilities(float(np.exp(logarithm)))[rows, gold].mean())
+
+    minimum = optimize.minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(minimum.x))
+
+
+def equal_mass(confidences: Array, bins: int) -> Array:
+    """[n] bin of each confidence; bins start at the quantiles, ties share the later one."""
+    ordered = np.sort(confidences)
+    starts = ordered[[part[0] for part in np.array_split(np.arange(len(ordered)), bins) if len(part)]]
+    return np.searchsorted(np.unique(starts), confidences, side="right") - 1
+
+
+# ---------------------------------------------------------------------------------------------------------- abstention
 
 
 @dataclass(frozen=True)
@@ -62,8 +90,8 @@ def threshold_for(
         right: [n] whether the answer to each is right.
         groups: [n] the group of each, as numbers; None: each row is its own.
     """
-    rows = _Rows(confidences, right, groups)
-    thresholds = [one for start in rows.starts() if (one := _sequence(rows, start, _share(confidence), accuracy))]
+    rows, error = _Rows(confidences, right, groups), (1 - confidence) / len(STARTS)
+    thresholds = [one for start in rows.starts() if (one := _sequence(rows, start, error, accuracy))]
     return max(thresholds, key=lambda one: one.coverage, default=None)
 
 
@@ -71,13 +99,8 @@ def best_guarantee(
     confidences: npt.ArrayLike, right: npt.ArrayLike, confidence: float = 0.95, groups: npt.ArrayLike | None = None
 ) -> float:
     """Return the highest accuracy for which ``threshold_for`` finds a threshold at one of its starts."""
-    rows = _Rows(confidences, right, groups)
-    return max(rows.bound(m, _share(confidence)) for m in rows.starts())
-
-
-def _share(confidence: float) -> float:
-    """Of the error, what one sequence may spend."""
-    return (1 - confidence) / len(STARTS)
+    rows, error = _Rows(confidences, right, groups), (1 - confidence) / len(STARTS)
+    return max(rows.bound(m, error) for m in rows.starts())
 
 
 class _Rows:

@@ -102,23 +102,12 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def fsync_tree(directory: Path) -> None:
-    """Make every file and every name below ``directory`` durable."""
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            fsync(Path(parent, name))
-        fsync(Path(parent))
-
-
 # ------------------------------------------------------------------------------------------ files
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a temporary name whose file, complete and flushed, takes the place of ``target``, or nothing does.
-
-    Creates the directory; raises ``StoreError`` (disk full, read-only).
-    """
+    """Yield a temporary name whose file, complete and flushed, takes the place of ``target``; raises ``StoreError``."""
     with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep_stale(target.parent)
@@ -141,18 +130,12 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def write_json(path: Path | str, value: Any) -> None:
-    """Write a file of ``json_text`` atomically.
-
-    Raises ``StoreError`` when it cannot be written, and like ``json_text`` (nothing is written then).
-    """
+    """Write a file of ``json_text`` atomically; raises as both."""
     write_text(path, json_text(value))
 
 
 def fill_in(path: Path | str, content: bytes) -> None:
-    """Write a new file of a directory that nobody sees yet, creating directories on the way; raises ``StoreError``.
-
-    It is neither atomic nor durable: the caller uses ``fsync_tree`` before it renames the directory into place.
-    """
+    """Write a file of an ``atomic_directory``, which makes it durable, and directories on the way."""
     with explained(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(content)
@@ -184,7 +167,9 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
                     raise
             raise
         with explained(target):
-            fsync_tree(temporary)
+            for parent, _, names in os.walk(temporary):
+                for path in (*(Path(parent, name) for name in names), Path(parent)):
+                    fsync(path)
             # ``target`` is the old directory, absent for an instant, or the new one, never mixed.
             old = temporary_name(target)
             with suppress(FileNotFoundError):

@@ -3,7 +3,6 @@
 ``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
 files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
 The stage search writes its runs alone, so that an edit of fine-tuning leaves it up to date.
-DVC runs a stage when its file of the plan changes, and the stage leaves every cell alone whose keys are as planned.
 """
 
 from __future__ import annotations
@@ -187,10 +186,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
 
 
 def cached_seeds(project: Project, cell: Cell) -> set[int]:
-    """Seeds of a cell whose runs need no training under the present configuration.
-
-    Without the encoder on this disk no run has a key; it is not downloaded for a dry run.
-    """
+    """Seeds of a cell whose runs need no training; none without the encoder, which a dry run does not download."""
     method, model = project.method(cell.method, cell.task), project.model(cell.task)
     if not all(encoder_present(method.encoder(model, phase), project.root) for phase in method.phases):
         return set()

@@ -36,12 +36,9 @@ EVALUATION_STEPS, UNKNOWN_STEPS, LEAST_STEPS = 10.0, 1000.0, 0.1
 
 @dataclass
 class PlannedJob:
-    """A job of a stage.
+    """A job of a stage, with the ``keys`` of results that it makes or needs, as far as they are known.
 
-    Attributes:
-        shares: what it goes through -> its work, in steps of plain fine-tuning.
-        keys: results that it makes or needs, as far as they are known.
-        after: indices of the jobs that make something which it needs, too.
+    ``shares``: what it goes through -> its work, in steps of plain fine-tuning; ``after``: jobs that it waits for.
     """
 
     job: Job
@@ -63,8 +60,6 @@ def jobs_of(project: Project, cell: Cell) -> list[Job]:
 
 
 class Planner:
-    """Adds runs to ``jobs``."""
-
     def __init__(self, project: Project) -> None:
         self.project = project
         self.jobs = list[PlannedJob]()
@@ -158,12 +153,7 @@ THREADS = "OMP_NUM_THREADS"
 def run_on_executor(
     project: Project, jobs: Sequence[PlannedJob], on_result: Callable[[int, str], None], progress: str
 ) -> None:
-    """Run jobs as ``execution`` says; raises as ``run_all``.
-
-    Args:
-        on_result: called with the index and the line of each job as it ends.
-        progress: folder of the progress board.
-    """
+    """Run jobs as ``execution`` says, with the folder of a progress board; raises as ``run_all``."""
     opened.cache_clear()
     execution, settings = project.params.execution, dict(project.params.execution.settings())
     if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py

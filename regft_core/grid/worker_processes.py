@@ -20,10 +20,8 @@ WATCH_SECONDS = 1.0
 def die_with_parent(parent: int | None = None) -> None:
     """Arrange that this process is killed when its parent ends, however the parent ends.
 
-    ``parent`` is the parent's process id as the parent knows it; it closes the gap in which
-    the parent dies before this call. Linux does it by itself (``PR_SET_PDEATHSIG``, bound to
-    the parent's *thread* that started us); elsewhere a thread looks once a second and kills the
-    process group. Runs survive being killed: their checkpoints are in the run store.
+    ``parent`` is the parent's process id as the parent knows it; it closes the gap in which the parent dies before this
+    call. Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
     """
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":
@@ -49,10 +47,7 @@ class Terminated(SystemExit):
 
 @contextmanager
 def termination_raises() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into ``Terminated`` inside the block.
-
-    Without this they would end the process before it could end its workers. One that is ignored (``nohup``) stays so.
-    """
+    """Turn SIGTERM and SIGHUP into ``Terminated`` inside the block, unless one is ignored (``nohup``)."""
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
         raise Terminated(128 + number)

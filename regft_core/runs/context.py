@@ -24,13 +24,7 @@ from regft_core.settings.yaml_paths import store_path
 
 
 class Context:
-    """One run, with everything that it needs, loaded when first asked for.
-
-    Args:
-        job: the cell and seed.
-        device: where tensors live, e.g. ``cpu`` or ``cuda:0``.
-        project: the loaded project, if the caller has it.
-    """
+    """One run, with everything that it needs, loaded when first asked for; ``project``: if the caller has it."""
 
     def __init__(self, job: Job, device: str = "cpu", project: Project | None = None) -> None:
         self.job = job
@@ -49,8 +43,7 @@ class Context:
     def anew(self) -> Context:
         """Return the context of the same job under the same configuration, which reads all inputs again.
 
-        Phases keep the keys under which this one has taken them from the store, or put them there; not members, which
-        are not taken for what is here.
+        Phases (not members) keep the keys under which this one has taken them from the store, or put them there.
         """
         again = Context(self.job, self.device, self.project)
         again.take({name: key for (name, member), key in self._keys.items() if member is None})
@@ -60,12 +53,10 @@ class Context:
 
     @property
     def dataset(self) -> Path:
-        """Folder of the task's prepared rows."""
         return dataset_folder(self.root, self.job.task)
 
     @property
     def rows_file(self) -> Path:
-        """The training rows of the run."""
         if self.job.refit:
             return self.dataset / rows_file(self.task, "train")
         folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
@@ -73,16 +64,13 @@ class Context:
 
     @cached_property
     def store(self) -> RunStore:
-        """The run store."""
         return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
 
     @cached_property
     def phases(self) -> list[RunPhase]:
-        """All phases, in their order."""
         return [RunPhase(self, phase) for phase in self.method.phases]
 
     def phase(self, name: str) -> RunPhase:
-        """One of its phases."""
         return next(phase for phase in self.phases if phase.name == name)
 
     @property
@@ -161,7 +149,6 @@ class Context:
 
     @cached_property
     def dev_rows(self) -> list[Example]:
-        """The development set."""
         return read_jsonl(self.dataset / rows_file(self.task, "dev"))
 
     @cached_property

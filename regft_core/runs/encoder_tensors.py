@@ -1,9 +1,7 @@
 """Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
 
 A tensor whose bits are those of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json``
-beside them names it and the encoder's content hash. A frozen probe stores its head, BitFit its biases and head, LoRA
-the matrices that it changed. Who reads weights gets them whole, with the same bits. Drawn tensors (heads) are never
-left out: no file has them.
+beside them names it and the encoder's content hash. Drawn tensors (heads) are never left out: no file has them.
 
 What an earlier phase answers to the rows of another is computed here, too: this code is in the key of who learns it.
 """

@@ -59,10 +59,7 @@ def scope_of(
     metrics: Iterable[str] = (),
     source: ModelSource | None = None,
 ) -> Scope:
-    """Return the code of a stage with ``own`` entries and the files that no import names.
-
-    Those are kinds of task, metrics and the family of the encoder: the tasks and the configuration name them.
-    """
+    """Return the code of a stage with ``own`` entries and files that tasks and configuration name, not imports."""
     used = {*own, *map(KINDS.entry, kinds), *map(METRICS.entry, metrics)}
     if source is not None:
         used.add(family(source).module)
@@ -70,11 +67,7 @@ def scope_of(
 
 
 def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
-    """The code that trains a phase or a member of it, or that merges the members.
-
-    Beside the shared part that is what this phase uses and another may not: its active regularisers, the kind of its
-    rows' task, the encoder's family, the optimiser, what scores epochs.
-    """
+    """The code that trains a phase or a member of it, or that merges the members, with the plug-ins in use."""
     repeat, training, task = phase.repeat, phase.training, phase.run.task
     kinds, scored = {phase.rows.kind}, set[str]()
     if repeat is not None and member is None:

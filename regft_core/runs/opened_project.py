@@ -32,10 +32,7 @@ def open_project(
     *,
     check_composition: bool = True,
 ) -> Project:
-    """Load and validate the whole project, with what its own folders define; see ``load_project``.
-
-    Raises ConfigError with all problems of all files.
-    """
+    """Load and validate the whole project, with what its own folders define; raises as ``load_project``."""
     use_project(root)
     return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
 
@@ -47,10 +44,7 @@ def opened(root: str) -> Project:
 
 
 def check_listed(project: Project, **given: str | int) -> None:
-    """Check names that a command line gave: ``method``, ``task``, ``size``, ``seed``.
-
-    Raises ConfigError for those that ``params.yaml`` does not list, with the nearest name.
-    """
+    """Raise ConfigError for a ``method``, ``task``, ``size`` or ``seed`` that ``params.yaml`` does not list."""
     grid, task = project.params.grid, str(given.get("task"))
     of_task = task in grid.tasks
     listed = {

@@ -36,7 +36,6 @@ Plain = Mapping[str, Any]
 
 
 def cell_of(job: Job) -> Cell:
-    """The cell that a run belongs to."""
     return Cell(job.method, job.task, parse_size(job.size))
 
 
@@ -82,11 +81,7 @@ def _model(phase: RunPhase) -> dict[str, Any]:
 
 
 def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> None:
-    """Write ``work/<stage>`` of a cell from the records of its runs, sealed with its keys.
-
-    The settings of ``work/finetune`` are those of the cell; a search is described by its runs alone, so that no setting
-    of fine-tuning makes it another.
-    """
+    """Write ``work/<stage>`` of a cell; a search by its runs alone, so that no setting of fine-tuning changes it."""
     cell = cell_of(context.job)
     settings: dict[str, Any] = {}
     if stage == "finetune":
@@ -97,14 +92,12 @@ def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any
 
 
 def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
-    """Write the folder of a stage, which appears as a whole or not at all.
+    """Write the folder of a stage, which appears as a whole or not at all, sealed with its keys (``work.py``).
 
     Args:
         settings: beside the runs; ``primary``, the metric, in that of the evaluation.
-        records: of ``RunRecord``, from training with ``curve`` ([phase, step, epoch, loss, learning rate, gradient
-            norm]) and ``diagnostics`` ([phase, step, name, value]), from the evaluation with ``predictions`` (set ->
-            lines) and ``evaluations`` (name -> what is in ``FindingRecord`` and ``Finding``).
-        keys: of the plan, with which the folder is sealed (``work.py``).
+        records: of ``RunRecord``, from training with ``curve`` and ``diagnostics`` ([phase, step, name, value]), from
+            the evaluation with ``predictions`` (set -> lines) and ``evaluations`` (by name).
     """
     runs = [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
     with atomic_directory(target) as folder:

@@ -85,15 +85,11 @@ class EpochScore(NamedTuple):
 
 
 class EpochScores(Record):
-    """The scores of all epochs that were scored."""
-
     metric: str
     scores: list[EpochScore]
 
 
 class SetScores(Record):
-    """The scores of one run on one set."""
-
     n: int
     metrics: dict[str, float]
     #: Of the best answer that ignores the input.
@@ -133,7 +129,6 @@ class RunRecord(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether it ran to the end."""
         return self.status == "ok"
 
     @property
@@ -254,8 +249,6 @@ class PreparedTask(Record):
 
 
 class Draw(Record):
-    """The training rows of one seed."""
-
     sha256: str
     label_counts: dict[str, int] | None = None
     #: set -> its rows that have the text of a training row

@@ -25,9 +25,6 @@ def run(
     """The record of every stage of one run up to ``until``, found in the run store or computed.
 
     Where values are tuned and the job does not have them, the stored trials choose them.
-
-    Args:
-        project: whose configuration holds for all of it; opened where the caller has none.
     """
     project = project or open_project(Path(job.root))
     tuned = choice_of(job, project, device=device)

@@ -34,13 +34,11 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRun:
-    """A complete run: identity, result, files, and its tensors unless they were pruned.
+    """A complete run: identity, result, files, and its tensors unless they were pruned, whoever deleted them.
 
-    Tensors that are not there were pruned, whoever deleted them. The time of the folder is when they were last read.
-
-    Raises ``DamagedRun`` on construction when the directory is not a complete, intact run: sizes
-    of all files and hashes of the identity and the result are compared with the manifest. Raises
-    another ``StoreError`` when the system refuses to read it.
+    The time of the folder is when tensors were last read. Raises ``DamagedRun`` on construction when the directory is
+    not a complete, intact run: sizes of all files and hashes of the identity and the result are compared with the
+    manifest. Raises another ``StoreError`` when the system refuses to read it.
     """
 
     def __init__(self, key: str, path: Path) -> None:
@@ -131,7 +129,6 @@ class StoredRun:
 
     @property
     def files(self) -> list[str]:
-        """Names of the files committed beside result and tensors."""
         return [n for n in self.entries if n not in (IDENTITY, RESULT) and not n.endswith(TENSORS_SUFFIX)]
 
     def read_bytes(self, name: str) -> bytes:
@@ -143,10 +140,8 @@ class StoredRun:
 class OpenRun:
     """The exclusive right to produce one run, within the block of ``RunStore.open``.
 
-    ``finished`` is the complete run if there is one already: use it (train only if its weights
-    were pruned and are needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next
-    process that opens the key. ``target``: the folder of the complete run. ``guard`` and ``environment``: see
-    ``RunStore.open``.
+    ``finished`` is the complete run if there is one already: use it (train only if its weights were pruned and are
+    needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
     """
 
     key: str
@@ -162,7 +157,6 @@ class OpenRun:
 
     @property
     def path(self) -> Path:
-        """The folder of the run while it is produced."""
         return self.target.with_name(self.target.name + PARTIAL)
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """One phase of one run: what it reads, settled when it is first asked for, and its key.
 
-A key is the hash of everything that determines a result, the code included. It is computed in the process that trains,
-from the code that this process has loaded.
+A key is the hash of everything that determines a result, the code included.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ class RunPhase:
 
     @property
     def training(self) -> TrainingConfig:
-        """The settled protocol."""
         return self.settled.training
 
     @property
@@ -89,7 +87,6 @@ class RunPhase:
 
     @property
     def tokenizer(self) -> Any:
-        """The encoder's tokenizer."""
         return kept_tokenizer(self.source)
 
     @property
@@ -147,10 +144,9 @@ class RunPhase:
         return self._rows(DataConfig(task=self.declared.data.task, size="full", labels=False))
 
     def _rows(self, data: DataConfig) -> PhaseRows:
-        """The cell's own rows, or rows of a task drawn where ``data`` asks for them.
+        """The cell's own rows, or rows of a task drawn where ``data`` asks for them, ``unlabelled`` texts among them.
 
-        Where no labels are read, nor the cell's rows, texts of the task's split ``unlabelled`` are among them; none has
-        a text that the run is evaluated on.
+        None has a text that the run is evaluated on.
         """
         run, task = self.run, data.task or self.run.job.task
         own = task == run.job.task
@@ -228,10 +224,7 @@ class RunPhase:
 
     @property
     def weights_wanted(self) -> bool:
-        """Whether anything starts from, or needs, its weights; the last phase's are the result.
-
-        What answers in place of the model and does not read the encoder leaves none.
-        """
+        """Whether anything starts from, or needs, its weights; the last phase's are the result, if it reads them."""
         if self.name == FINETUNE:
             return phase_entries.answers_without_encoder(self.entries) is None
         later = self.run.phases[self.run.phases.index(self) + 1 :]
@@ -311,10 +304,7 @@ class RunPhase:
         }
 
     def _shared_identity(self) -> dict[str, Any]:
-        """Return the part of the identity besides rows, seed and earlier phases.
-
-        Regularisers of strength 0 do nothing, so they and their code are left out.
-        """
+        """Return the part besides rows, seed and earlier phases; regularisers of strength 0 do nothing, so none."""
         code = code_of(scope_of_phase(self, 0))
         return {
             "phase": self.declared.run_name,

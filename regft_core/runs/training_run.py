@@ -79,7 +79,6 @@ class PhaseInputs:
 
     @property
     def training_labels(self) -> list[Any]:
-        """The labels of the training rows."""
         return [self.encoded.labels[row] for row in self.train_rows]
 
     def target_scale(self) -> Scale | None:
@@ -100,10 +99,7 @@ class PhaseInputs:
 
 @dataclass
 class TrainedPhase:
-    """A phase: its model as the regularisers want it, fitted, and its loop; the rest is known after training.
-
-    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
-    """
+    """A phase and its loop, if it is not ``skipped`` for a reason; the rest is known after training."""
 
     trainee: Trainee
     stack: Stack
@@ -167,10 +163,7 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
 
 
 def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
-    """Everything of a phase that comes before the loop; ``loop_options`` go to :class:`Loop`.
-
-    Raises ModelError when a regulariser cannot act on this encoder.
-    """
+    """Everything of a phase that comes before the loop; raises ModelError, see ``train``."""
     make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
     trainee, stack = build(inputs)
     reason = stack.skip(trainee)
@@ -220,8 +213,7 @@ def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:
     """Return what is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
 
-    Of the last phase these are plain weights, with every view folded; before it, the trained ones
-    behind views that are handed over.
+    Of the last phase these are plain weights, with every view folded; before it, the trained ones behind views.
     """
     stack, trainee = trained.stack, trained.trainee
     tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.setting.final else {}}

@@ -34,8 +34,6 @@ MANIFEST, RESULT, CURVES, LOGGED = "manifest.json", "result.json", "curves.csv",
 
 
 class CurvePoint(NamedTuple):
-    """One optimiser step of one run."""
-
     seed: int
     phase: str
     step: int
@@ -56,10 +54,7 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of one run on one set, by row: identifiers, gold labels [n], predictions [n].
-
-    ``scored``: of each row the probabilities of the set's labels, or the value.
-    """
+    """Predictions of one run on one set, by row; ``scored``: probabilities of the labels, or the value."""
 
     ids: list[str]
     gold: Any
@@ -69,11 +64,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Work:
-    """The outputs of a project's stages.
-
-    All methods that read raise DataError where a file is missing or is not what it should be; the message has the
-    file, the key in it and the stage to run.
-    """
+    """The outputs of a project's stages; raises DataError for a file that is missing or not what it should be."""
 
     root: Path
 
@@ -90,15 +81,12 @@ class Work:
         return self.folder("evaluate", cell) / RESULT
 
     def search(self, cell: Cell) -> SearchManifest:
-        """Read the results of the phases before fine-tuning."""
         return read(self.manifest_file("search", cell), SearchManifest, "search")
 
     def finetune(self, cell: Cell) -> Manifest:
-        """Read the results of fine-tuning."""
         return read(self.manifest_file("finetune", cell), Manifest, "finetune")
 
     def evaluation(self, cell: Cell) -> Evaluation:
-        """The scores."""
         return read(self.result_file(cell), Evaluation, "evaluate")
 
     def findings(self, cell: Cell) -> dict[str, Finding]:
@@ -107,7 +95,6 @@ class Work:
         return {file.stem: read(file, Finding, "evaluate") for file in files}
 
     def predictions_file(self, cell: Cell, seed: int, name: str) -> Path:
-        """The predictions of one run on the set ``name``."""
         return self.folder("evaluate", cell) / "predictions" / f"seed-{seed}" / f"{name}.jsonl"
 
     def predictions(self, cell: Cell, seed: int, name: str, kind: str) -> Predictions:
@@ -147,11 +134,9 @@ class Work:
         return [step for path, stage in files if path.is_file() for step in _rows_of_steps(path, stage, seeds, read)]
 
     def task_file(self, task: str) -> Path:
-        """The prepared task."""
         return self.root / "work" / "datasets" / task / "task.json"
 
     def task(self, task: str) -> PreparedTask:
-        """The prepared task."""
         return read(self.task_file(task), PreparedTask, "subsample")
 
     def groups(self, task: str) -> dict[str, dict[str, str]]:
@@ -160,15 +145,12 @@ class Work:
         return dict(_json(path, "subsample")) if path.is_file() else {}
 
     def subsample_file(self, task: str, size: str) -> Path:
-        """The file of ``subsample``."""
         return self.root / "work" / "subsamples" / task / size / "manifest.json"
 
     def subsample(self, task: str, size: str) -> Subsample:
-        """The training rows that were drawn at one size."""
         return read(self.subsample_file(task, size), Subsample, "subsample")
 
     def lengths_file(self, task: str) -> Path:
-        """The file of ``lengths``."""
         return self.root / "work" / "lengths" / f"{task}.json"
 
     def lengths(self, task: str) -> dict[str, Any]:
@@ -177,7 +159,6 @@ class Work:
 
 
 def dataset_folder(root: Path, task: str) -> Path:
-    """Return the folder of a task's prepared rows."""
     return root / "work" / "datasets" / task
 
 

@@ -58,10 +58,7 @@ class JobFailure:
 
 
 class JobsFailed(RunFailed):
-    """Some jobs ended with an error; the others were finished first.
-
-    ``failures`` says which and why, ``results`` has the others' results (None at the failed).
-    """
+    """Some jobs ended with an error; ``results`` are those of the others, which were finished first."""
 
     def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
         self.failures, self.results = sorted(failures, key=lambda failure: failure.index), list(results)
@@ -131,10 +128,7 @@ class JobQueue:
         return index
 
     def report(self, index: int, answer: tuple[Any, ...]) -> None:
-        """Take note of what ``attempt`` returned for a job; jobs that waited for it may start.
-
-        Where it has no result they make what they lack themselves.
-        """
+        """Take note of what ``attempt`` returned for a job; jobs that waited for it may start."""
         succeeded, *rest = answer
         if succeeded:
             (self.results[index],) = rest
@@ -156,15 +150,9 @@ def is_remote(executor: str) -> bool:
 
 
 def run_all(jobs: Sequence[J], function: Callable[..., R], *, executor: str = "serial", **options: Any) -> list[R]:
-    """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``.
+    """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``, with options of ``JobQueue``.
 
-    Args:
-        executor: name of a file of this folder.
-        function, options: see ``JobQueue``.
-
-    Raises:
-        JobsFailed: a ``RunFailed``, when jobs raised or their process died; all other jobs are
-            finished first. ``KeyboardInterrupt``, SIGTERM and SIGHUP kill all workers at once.
+    Raises JobsFailed when jobs raised or their process died. SIGINT, SIGTERM and SIGHUP kill all workers at once.
     """
     queue = JobQueue(jobs, function, **options)
     if jobs:
@@ -207,10 +195,7 @@ def describe_failure(error: Exception) -> tuple[str, str]:
 
 
 def is_machine_fault(error: Exception) -> bool:
-    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed.
-
-    A run that failed by itself (its loss diverged) and a defect would fail again.
-    """
+    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed."""
     if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
         return True
     torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised

@@ -1,8 +1,4 @@
-"""Runs beside each other: fresh interpreters (spawn), ``per_device`` for each device, each bound to one.
-
-A worker takes seconds to import what runs need, and remembers the vectors of a frozen encoder. Within ``staying``
-workers wait for the next call.
-"""
+"""Runs beside each other: fresh interpreters (spawn), ``per_device`` for each device, each bound to one."""
 
 from __future__ import annotations
 
@@ -54,7 +50,7 @@ _waiting: list[_Worker] | None = None
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """Keep workers from one call to the next inside the block, at whose end they are killed."""
+    """Keep workers, with what they imported and the vectors that they remember, from one call to the next."""
     global _waiting
     _waiting = []
     try:
@@ -98,7 +94,6 @@ class _Worker:
         self._index, self.stayed = index, False
 
     def report(self, queue: JobQueue) -> None:
-        """Report the job that has ended."""
         assert self.future is not None
         future, self.future = self.future, None
         try:

@@ -20,8 +20,6 @@ from typing import Any
 from regft_core.disk.canonical import json_text
 from regft_core.errors import StoreError
 
-# ------------------------------------------------------------------------------- refusals to write
-
 _FULL = "the disk (or quota) is full: free space and run again; what was complete before is unharmed"
 _NOT_ALLOWED = "no permission to write there: change the permissions or choose another directory"
 #: What to do about each of them; the others may go away by themselves.
@@ -58,8 +56,6 @@ def explained(path: Path | str) -> Iterator[None]:
         raise StoreError("cannot-write", f"cannot write {path}: {refused.strerror or error}; {advice}") from refused
 
 
-# -------------------------------------------------------------------------------- temporary names
-
 #: Temporary names begin so. Those that are older than a day belong to a process that is gone.
 TEMPORARY = ".tmp-"
 LEFTOVER_SECONDS = 86_400.0
@@ -87,9 +83,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------------------------- durability
-
-
 def fsync(path: Path) -> None:
     """Make a file's content, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -100,9 +93,6 @@ def fsync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-# ------------------------------------------------------------------------------------------ files
 
 
 @contextmanager
@@ -139,9 +129,6 @@ def fill_in(path: Path | str, content: bytes) -> None:
     with explained(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(content)
-
-
-# ------------------------------------------------------------------------------------ directories
 
 
 @contextmanager

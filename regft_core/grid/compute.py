@@ -189,7 +189,7 @@ class _Grid:
         """
         cell, earlier = _cell(name), BEFORE.get(self.stage)
         planned = earlier is not None and name in read_plan(self.root, earlier)
-        if planned and not Work(self.root).manifest_file(str(earlier), cell).is_file():
+        if planned and not Work(self.root).result_file(str(earlier), cell).is_file():
             raise RunFailed(
                 "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
             )

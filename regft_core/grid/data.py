@@ -184,9 +184,6 @@ def _drawn(project: Project, task: str) -> dict[str, int]:
     return {}
 
 
-# ------------------------------------------------------------------------- what rows are made from
-
-
 def prepared_task(project: Project, task: str) -> TaskConfig:
     """Return a task as its rows are prepared: without OOD sets where the grid does not have it."""
     config = project.tasks[task]

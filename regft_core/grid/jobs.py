@@ -140,8 +140,6 @@ class Planner:
         return shares
 
 
-# ---------------------------------------------------------------------------- from jobs to processes
-
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
 KEEP_FREED_MEMORY = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_MMAP_MAX_": "0"}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import output
-from regft_core.grid.worker_processes import Terminated
+from regft_core.grid.executors import Terminated
 from regft_core.runs.code import package_root
 
 #: How the commands begin that DVC need not start a Python for.

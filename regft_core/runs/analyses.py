@@ -139,8 +139,6 @@ class JudgedRun:
             log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
             return {"status": "failed", "error": failure, **Findings().as_json(self.logits)}
 
-    # ---------------------------------------------------------------------------- what an evaluation sees
-
     def seen_by(self, evaluation: Evaluation, options: StrictModel) -> EvaluatedRun:
         """Return the run with what an evaluation declares that it needs."""
         from regft_core.evaluate.evaluated import EvaluatedRun

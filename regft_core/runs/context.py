@@ -49,8 +49,6 @@ class Context:
         again.take({name: key for (name, member), key in self._keys.items() if member is None})
         return again
 
-    # ------------------------------------------------------------------------------ paths and phases
-
     @property
     def dataset(self) -> Path:
         return dataset_folder(self.root, self.job.task)
@@ -85,8 +83,6 @@ class Context:
         jobs = (replace(job, seed=seed, values=values) for seed, values in self.job.evaluated)
         return [Context(one, self.device, self.project) for one in jobs]
 
-    # --------------------------------------------------------------------------------- keys
-
     def key(self, name: str, member: int | None = None) -> str:
         """The key of the result of a phase, or of one member of it, as it was when this was first asked."""
         if (name, member) not in self._keys:
@@ -96,8 +92,6 @@ class Context:
     def take(self, recorded: Mapping[str, str]) -> None:
         """Take the keys (by phase) of a finished run for those of what is here: what the store has of them is read."""
         self._keys |= {(name, None): key for name, key in recorded.items()}
-
-    # --------------------------------------------------------------------------------- the task
 
     @cached_property
     def task(self) -> dict[str, Any]:
@@ -116,8 +110,6 @@ class Context:
     def rows_alone(self) -> bool:
         """Whether a frozen encoder reads every row by itself: rows of folds, which are those of one file."""
         return "folds" in (self.described.get("drawn") or {})
-
-    # ------------------------------------------------------------------- rows that runs are scored on
 
     @property
     def tuning(self) -> TuningConfig:

@@ -152,9 +152,6 @@ def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
     return files
 
 
-# ------------------------------------------- weights that DVC tracks (the run store has those of every run)
-
-
 def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
     """Copy runs of the store into ``weights/``; return how many are new there.
 

@@ -26,9 +26,6 @@ class Record(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# ------------------------------------------------------------------------------------ runs
-
-
 class Cost(Record):
     """Time, passes and memory of a run; passes are per batch of a step, in units of the batch."""
 
@@ -137,9 +134,6 @@ class RunRecord(Record):
         return {**self.phases, "finetune": self.key}
 
 
-# ----------------------------------------------------------------------------------- files
-
-
 class SearchManifest(Record):
     """``work/search/<method>/<task>/<size>/manifest.json``."""
 
@@ -208,9 +202,6 @@ class Finding(Record):
     description: str
     options: dict[str, Any]
     runs: list[FindingRecord]
-
-
-# --------------------------------------------------------------------------------- the data
 
 
 class PreparedSet(Record):

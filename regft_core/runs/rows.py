@@ -170,9 +170,6 @@ def with_more_rows(
     return training.model_copy(update=scaled)
 
 
-# ---------------------------------------------------------------------- which rows, and random streams
-
-
 def split_rows(
     count: int,
     share: float,

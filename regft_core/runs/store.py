@@ -80,8 +80,6 @@ class RunStore:
         """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""
         return bool(_KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
 
-    # ------------------------------------------------------------------------- one process per run
-
     @contextmanager
     def open(
         self,
@@ -161,8 +159,6 @@ class RunStore:
             log.info("%s: once more", gone)
         return read(ensure())
 
-    # ------------------------------------------------------------------------- between machines
-
     def pack(self, key: str) -> dict[str, bytes] | None:
         """Return the files of a complete run, without its weights where those were pruned; None where there is none."""
         stored = self.get(key)
@@ -182,8 +178,6 @@ class RunStore:
                         raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name}")
                     fill_in(folder / name, content)
                 StoredRun(key, folder).check()
-
-    # ------------------------------------------------------------------------- the whole store
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of all complete runs, in order."""

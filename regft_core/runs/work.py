@@ -72,22 +72,18 @@ class Work:
         """``work/<stage>/<method>/<task>/<size>``."""
         return self.root / "work" / stage / cell.directory
 
-    def manifest_file(self, stage: str, cell: Cell) -> Path:
-        """The file of ``search`` and ``finetune``; it is there when the cell was run."""
-        return self.folder(stage, cell) / MANIFEST
-
-    def result_file(self, cell: Cell) -> Path:
-        """The file of ``evaluation``; it is there when the cell was evaluated."""
-        return self.folder("evaluate", cell) / RESULT
+    def result_file(self, stage: str, cell: Cell) -> Path:
+        """The records of a stage; the file is there when the cell was run."""
+        return self.folder(stage, cell) / (RESULT if stage == "evaluate" else MANIFEST)
 
     def search(self, cell: Cell) -> SearchManifest:
-        return read(self.manifest_file("search", cell), SearchManifest, "search")
+        return read(self.result_file("search", cell), SearchManifest, "search")
 
     def finetune(self, cell: Cell) -> Manifest:
-        return read(self.manifest_file("finetune", cell), Manifest, "finetune")
+        return read(self.result_file("finetune", cell), Manifest, "finetune")
 
     def evaluation(self, cell: Cell) -> Evaluation:
-        return read(self.result_file(cell), Evaluation, "evaluate")
+        return read(self.result_file("evaluate", cell), Evaluation, "evaluate")
 
     def findings(self, cell: Cell) -> dict[str, Finding]:
         """Name -> what each evaluation beyond the scores found; the stage writes their folder as a whole."""
@@ -200,8 +196,6 @@ def read(path: Path, model: type[R], stage: str) -> R:
     except ValidationError as error:
         raise wrong(path, validation_text(error), stage) from error
 
-
-# ------------------------------------------------------------------------------ folders with keys
 
 KEY_FILE = "key.json"
 #: Larger files are compared by size only: the keys of runs have the content of the rows in them.

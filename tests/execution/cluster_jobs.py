@@ -6,12 +6,9 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
-from regft_core.disk.canonical import sha256_json
 from regft_core.errors import RunFailed, StoreError
 from regft_core.runs.opened_project import opened
-from regft_core.runs.store import RunStore
 
 
 def square(job: int, device: str) -> tuple[int, str]:
@@ -59,18 +56,3 @@ def sometimes(job: str, device: str) -> str:
         Path(note).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return what
-
-
-def commit(job: tuple[str, int, float], device: str) -> str:
-    """Train for a while, as a run does: (store, number, seconds); notes every training beside the store."""
-    path, number, seconds = job
-    identity: dict[str, Any] = {"number": number}
-    key = sha256_json(identity)
-    store = RunStore(path)
-    with store.open(key, identity) as run:
-        if run.finished is None:
-            with Path(path, "trained.log").open("a") as log:
-                log.write(f"{number} {os.getpid()}\n")
-            time.sleep(seconds)
-            run.commit({"number": number, "square": number * number})
-    return key

@@ -138,11 +138,6 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_jobs_in_a_circle_are_refused() -> None:
-    with pytest.raises(ValueError, match="cycle"):
-        run_all([1, 2], cluster_jobs.square, after=[[1], [0]])
-
-
 def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -161,9 +156,6 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with raises_code(ConfigError, "device-missing", "mps is"):
         visible_devices("mps")
-
-
-# ---------------------------------------------------------------------------------------------- extras
 
 
 @pytest.mark.parametrize(("executor", "package"), [("ray", "ray"), ("slurm", "submitit")])

@@ -16,8 +16,6 @@ from regft_core.runs.outputs import trains_encoder
 from regft_core.runs.train import finetune, search
 from tests.runs.conftest import change, stored, write_method
 
-REGRESSION = {"grid": {"tasks": ["cue_regression"], "sizes": [24], "seeds": [0]}}
-
 
 def ran(root: Path, method: str, task: str = "cue_sentence") -> tuple[dict[str, Any], dict[str, Any]]:
     """Records of finetune and evaluate of seed 0."""
@@ -48,21 +46,6 @@ def test_the_majority_of_the_training_rows(project: Path) -> None:
     change(project, training={"max_steps": 3})
     assert not trains_encoder(Context(Job(str(project), "majority", "cue_sentence", "24", 0)))
     assert ran(project, "majority")[0]["steps"] == 0
-
-
-def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_project: Any) -> None:
-    root = make_project(methods=["vanilla", "zero_shot_similarity", "majority"], **REGRESSION)
-    trained, evaluated = ran(root, "zero_shot_similarity", "cue_regression")
-    first = [row["scores"][0] for row in rows(evaluated)]
-    assert 0 < min(first) <= max(first) <= 5 + 1e-5
-    assert set(stored(root, trained["key"]).tensor_names) == {"kept", "weights"}  # the range
-    _, mean = ran(root, "majority", "cue_regression")
-    train = read_jsonl(root / "work/subsamples/cue_regression/24/seed-0.jsonl")
-    assert rows(mean)[0]["scores"][0] == pytest.approx(sum(row.label for row in train) / 24, abs=1e-5)
-    change(root, model={"max_length": 8})
-    other, shorter = ran(root, "zero_shot_similarity", "cue_regression")
-    assert other["key"] != trained["key"]
-    assert [row["scores"][0] for row in rows(shorter)] != first
 
 
 CONSTANT = {"regularisers": {"constant_answer": {}}, "training": {"epochs": 0}}

@@ -91,9 +91,6 @@ def test_a_run_that_another_process_has_mended_is_not_set_aside(tmp_path: Path) 
     assert not stored.path.with_name(f"{KEY}.damaged").exists()
 
 
-# ----------------------------------------------------------------------------- checkpoints of another environment
-
-
 def test_checkpoints_of_another_environment_are_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = RunStore(tmp_path)
     made_in = {"device": "cuda", "threads": 4, "packages": {"torch": "2"}}
@@ -109,9 +106,6 @@ def test_checkpoints_of_another_environment_are_not_continued(tmp_path: Path, ca
         assert list(run.path.iterdir()) == []
         run.save_checkpoint(tensors(3), {"step": 1})
     assert "another environment" in caplog.text
-
-
-# ----------------------------------------------------------------------------- the guard
 
 
 def test_the_guard_is_asked_last_and_its_refusal_stores_nothing(tmp_path: Path) -> None:

@@ -43,9 +43,6 @@ def flip_byte(path: Path, byte: int = -1) -> None:
     path.write_bytes(bytes(content))
 
 
-# ----------------------------------------------------------------------------- commit and get
-
-
 def test_commit_is_found_again_with_everything_in_it(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "store")
     assert store.get(KEY) is None
@@ -100,9 +97,6 @@ def test_a_manifest_that_leads_out_of_the_run_is_refused(tmp_path: Path) -> None
     assert store.get(stored.key) is None
 
 
-# ----------------------------------------------------------------------------- damage
-
-
 def test_a_run_moved_under_another_key_is_refused(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     stored = commit(store, seed=0)
@@ -110,9 +104,6 @@ def test_a_run_moved_under_another_key_is_refused(tmp_path: Path) -> None:
     store.directory(other).parent.mkdir(parents=True, exist_ok=True)
     stored.path.rename(store.directory(other))
     assert store.get(other) is None
-
-
-# ----------------------------------------------------------------------------- checkpoints
 
 
 @pytest.mark.parametrize("byte", [0, 30, -1])
@@ -162,9 +153,6 @@ def test_files_have_the_rights_of_the_umask(tmp_path: Path, mask: int) -> None:
     files = [path for path in stored.path.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
     assert stored.path.stat().st_mode & 0o777 == 0o777 & ~mask
-
-
-# ----------------------------------------------------------------------------- budget
 
 
 def test_prune_deletes_the_least_recently_used_weights_and_keeps_results(tmp_path: Path) -> None:
@@ -220,9 +208,6 @@ def test_pruned_weights_come_back_only_if_they_are_the_same(tmp_path: Path) -> N
     assert replaced.has_weights
 
 
-# ----------------------------------------------------------------------------- the disk refuses
-
-
 def test_a_full_disk_is_named_and_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = RunStore(tmp_path)
     with store.open(KEY, IDENTITY) as run:
@@ -241,9 +226,6 @@ def test_a_full_disk_is_named_and_harms_nothing(tmp_path: Path, monkeypatch: pyt
         assert found[1] == {"step": 1}
         assert store.get(KEY) is None
         run.commit({"score": 1}, {"weights": tensors()})
-
-
-# ------------------------------------------------------------------------------------------------------------- shared
 
 
 def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.executors import JobQueue, attempt
-from regft_core.grid.worker_processes import die_with_parent
+from regft_core.grid.executors import JobQueue, attempt, die_with_parent
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.opened_project import opened
 
@@ -135,9 +134,6 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         vars(main).update(before)
-
-
-# ---------------------------------------------------------------------------- in the worker
 
 
 def _begin(device: str, threads: int | None, parent: int) -> None:

@@ -29,7 +29,7 @@ from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, score_key, trials_that_choose
+from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import PlanRow, plan_rows
@@ -151,7 +151,7 @@ def _tuned_search(context: Context) -> str:
     project, tuning = context.project, context.project.params.tuning
     assert tuning is not None
     jobs = trials_that_choose(project, context.job)
-    trials = [[job.values, score_key(Context(job, project=project))] for job in jobs]
+    trials = [[job.values, sha256_json(score_identity(Context(job, project=project)))] for job in jobs]
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
 

@@ -17,12 +17,12 @@ from regft_core.grid.executors import is_remote, run_all
 from regft_core.models.devices import refuse_slow_bf16, take_device, visible_devices
 from regft_core.names import plural
 from regft_core.runs.context import Context
-from regft_core.runs.evaluate import evaluation_key
+from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.opened_project import Job, opened
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, look_up_trial, score_key, trials_that_choose, try_values
+from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.layers import described
@@ -93,7 +93,7 @@ class Planner:
             return waits
         shares, keys = self.steps(context, context.method.earlier), set[str]()
         for tried in (Context(trial, project=self.project) for trial in trials):
-            keys |= {phase.key() for phase in tried.phases} | {score_key(tried)}
+            keys |= {phase.key() for phase in tried.phases} | {sha256_json(score_identity(tried))}
         return {self._add(PlannedJob(replace(job, until="search"), shares, keys, waits))}
 
     def _add(self, planned: PlannedJob) -> int:
@@ -108,7 +108,7 @@ class Planner:
         if job.until == "search":
             result = sha256_json(sorted(made.values()))  # of all phases: another run may share the last one alone
         else:
-            result = evaluation_key(context) if job.trial is None else score_key(context)
+            result = sha256_json((evaluation_identity if job.trial is None else score_identity)(context))
         if result in self._known:
             return self._known[result]  # two methods that amount to the same
         store = context.store

@@ -7,7 +7,6 @@ from typing import Any
 
 from regft_core.data.examples import read_jsonl
 from regft_core.data.splits import set_files
-from regft_core.disk.canonical import sha256_json
 from regft_core.progress import ProgressWriter
 from regft_core.runs.analyses import JudgedRun, from_npy, to_npy
 from regft_core.runs.code import Scope, code_of
@@ -25,10 +24,6 @@ def _scope(context: Context) -> Scope:
 
 def evaluation_identity(context: Context) -> dict[str, Any]:
     return {"format": RUN_FORMAT, "phase": "evaluate", "run": context.last.key(), **evaluation_settings(context)}
-
-
-def evaluation_key(context: Context) -> str:
-    return sha256_json(evaluation_identity(context))
 
 
 def evaluation_settings(context: Context) -> dict[str, Any]:

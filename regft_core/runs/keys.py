@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from regft_core.catalogue import KINDS, MERGES, METHODS, METRICS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.disk.reading import read_json
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 #: Raised when the meaning of anything in the store changes in a way that no hash shows.
 RUN_FORMAT = 6
 
-StageName = Literal[
-    "dataset", "subsample", "lengths", "training", "merge", "scored_merge", "evaluate", "evaluation", "report"
-]
-
-
 #: What reads labels and groups rows (in keys by content), and what warns of finished predictions.
 READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
 #: What turns texts into token ids, beside the tokenizer's files.
@@ -30,7 +25,7 @@ _SCORES = ("regft_core.evaluate.evaluated", "regft_core.evaluate.logits", JUDGIN
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 
-STAGES: Mapping[StageName, Scope] = {
+STAGES: Mapping[str, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
     "lengths": Scope(
@@ -53,7 +48,7 @@ STAGES: Mapping[StageName, Scope] = {
 
 
 def scope_of(
-    stage: StageName,
+    stage: str,
     own: Iterable[str] = (),
     kinds: Iterable[str] = (),
     metrics: Iterable[str] = (),

@@ -14,7 +14,7 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.data.examples import to_jsonl
-from regft_core.disk.canonical import sha256_json, sha256_text
+from regft_core.disk.canonical import sha256_text
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
@@ -134,10 +134,6 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
 
     result = made_once(context, score_identity, _score_scope, "the score of a trial", score).result
     return record | {name: result.get(name) for name in ("status", "error", "score")}
-
-
-def score_key(context: Context) -> str:
-    return sha256_json(score_identity(context))
 
 
 def score_identity(context: Context) -> Record:

@@ -122,6 +122,8 @@ def test_weights_that_a_later_edit_asks_for_are_added(project: Path) -> None:
     assert second["status"] == "ok"
     assert second["phases"] == first["phases"]
     assert stored(project, second["phases"]["one"]).tensor_names == ["weights"]
+    write_method(project, "chain", phases={"one": {"training": {"epochs": 2}}, "finetune": {}})
+    assert Context(job(project, "chain")).key("finetune") != second["key"]  # it starts from another
     write_method(project, "chain", phases=chain)
     Context(job(project, "chain")).store.prune(budget_bytes=0)
     assert train(project, "chain")["key"] == first["key"]

@@ -133,10 +133,7 @@ def fill_in(path: Path | str, content: bytes) -> None:
 
 @contextmanager
 def atomic_directory(target: Path | str, temporary: Path | None = None) -> Iterator[Path]:
-    """Yield an empty directory (at ``temporary``) that becomes ``target`` when the block ends without an error.
-
-    On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
-    """
+    """Yield an empty directory (at ``temporary``) that becomes ``target`` unless an error ends the block."""
     target = Path(target)
     temporary = temporary_name(target) if temporary is None else temporary
     with explained(target):

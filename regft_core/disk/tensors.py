@@ -54,10 +54,7 @@ def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, on the CPU; raises ``StoreError`` when it is not safetensors.
-
-    The caller has compared the file's hash before: this only parses.
-    """
+    """Return the tensors of a file whose hash was compared, on the CPU; raises ``StoreError`` for no safetensors."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -104,10 +104,7 @@ class _Grid:
         return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
 
     def _ahead(self, project: Project) -> list[Job]:
-        """Runs that train no encoder, which are cheap: their scores are there before the long searches end.
-
-        They go into the run store, where the stage finetune finds them; one that fails there fails again, and is told.
-        """
+        """Runs that train no encoder, which are cheap: their scores are there before the long searches end."""
         ahead = list[Job]()
         for cell in cells(project):
             if project.trials(cell.method) or (self.only and f"{cell.method}/{cell.task}" not in self.only):
@@ -183,10 +180,7 @@ class _Grid:
             )
 
     def _write(self, project: Project, name: str, keys: Keys) -> list[Job]:
-        """Write the folder of a cell where all its runs are stored, else return those that are not.
-
-        Raises RunFailed where the stage before has no result.
-        """
+        """Return the runs of a cell that are not stored; where all are, write its folder. Raises RunFailed."""
         cell, earlier = _cell(name), BEFORE.get(self.stage)
         planned = earlier is not None and name in read_plan(self.root, earlier)
         if planned and not Work(self.root).result_file(str(earlier), cell).is_file():

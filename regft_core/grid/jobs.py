@@ -178,10 +178,7 @@ def run_on_executor(
 
 
 def prepared_devices(project: Project) -> list[str]:
-    """The devices of ``params.yaml``, with the environment set up for the processes that train on them.
-
-    Raises ConfigError where one is missing, or is slower in the precision that is asked for.
-    """
+    """The devices of ``params.yaml``, with the environment set up for their processes; raises ConfigError."""
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.
     remote = is_remote(execution.executor)

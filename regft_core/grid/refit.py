@@ -78,10 +78,7 @@ def refit(
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
-    """A run of the grid, with what a command left out: the only task and size, the first seed.
-
-    Raises ConfigError as ``refit``.
-    """
+    """A run of the grid, with what a command left out: the only task and size, the first seed; raises as ``refit``."""
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
     size = _only("size", size, [str(number) for number in sizes_of(project.params, task)])

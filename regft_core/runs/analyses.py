@@ -84,10 +84,7 @@ class JudgedRun:
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
 
     def findings(self) -> dict[str, dict[str, Any]]:
-        """Name -> what each evaluation that is switched on and fits the task found out about the run.
-
-        Raises InputChanged where an evaluation's code is edited while it runs, StoreError.
-        """
+        """Name -> what each evaluation that is switched on and fits the task found out about the run."""
         return {evaluation.name: self._finding(evaluation, options) for evaluation, options in fitting(self.context)}
 
     def _finding(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:

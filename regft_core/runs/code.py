@@ -233,10 +233,7 @@ _codes: dict[Scope, tuple[Code, list[FileState]]] = {}
 
 
 def code_of(scope: Scope) -> Code:
-    """Return the code of all files that the entries of a scope can import, as it is now.
-
-    Raises ConfigError for an entry that does not exist, or a file that is not valid Python.
-    """
+    """Return the code of a scope as it is now; raises ConfigError for a missing entry and for what is no Python."""
     if scope in _codes:
         code, looked_at = _codes[scope]
         if all(file_state(old.path) == old for old in looked_at):

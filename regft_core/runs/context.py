@@ -95,10 +95,7 @@ class Context:
 
     @cached_property
     def task(self) -> dict[str, Any]:
-        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows.
-
-        Raises DataError where the stage subsample has not written it.
-        """
+        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows."""
         return of_refit(self.described) if self.job.refit else of_seed(self.described, self.job.seed)
 
     @cached_property
@@ -124,10 +121,7 @@ class Context:
 
     @cached_property
     def held_out(self) -> list[Example]:
-        """Rows of the cell that a trial is scored on, so it must not see them, by its weights or by its choices.
-
-        Raises DataError where the stage subsample has not written the rows.
-        """
+        """Rows of the cell that a trial is scored on, so it must not see them, by its weights or by its choices."""
         if not self.without_dev:
             return []
         rows = read_jsonl(self.rows_file)

@@ -74,10 +74,7 @@ def _same_bits(weight: Tensor, pretrained: Tensor | None) -> bool:
 
 
 def left_out(phase: RunPhase, stored: StoredRun) -> list[str]:
-    """The names of the weights of a phase's run that the encoder's files have.
-
-    Raises InputChanged when the encoder is another than the one that they were compared with.
-    """
+    """The names of the weights of a run that the encoder's files have; raises InputChanged for another encoder."""
     if FILE not in stored.files:
         return []
     listed = json.loads(stored.read_bytes(FILE))
@@ -98,10 +95,7 @@ def load_whole(phase: RunPhase, stored: StoredRun, name: str) -> dict[str, Tenso
 
 
 def earlier_answers(earlier: RunPhase, given: Handed, phase: RunPhase, *, hidden: bool) -> Handed:
-    """Return what an ``earlier`` phase has ``given`` with its outputs for the rows of ``phase``, and ``hidden`` states.
-
-    Texts are encoded as the earlier phase reads them, by its encoder's tokenizer; there is no dropout.
-    """
+    """Return what an ``earlier`` phase has ``given``, with answers and ``hidden`` states for the rows of ``phase``."""
     import torch
 
     from regft_core.data.batches import padding_of

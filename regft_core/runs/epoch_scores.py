@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
-    """Return a function that scores a model of ``phase`` on ``examples`` by the task's primary metric.
-
-    Precision and decision are those with which the finished run is scored.
-    """
+    """Return a function that scores a model of ``phase`` on ``examples`` as the finished run is scored."""
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score, unfitted_decision
     from regft_core.evaluate.logits import predict

@@ -40,11 +40,7 @@ def cell_of(job: Job) -> Cell:
 
 
 def manifest_head(context: Context) -> dict[str, Any]:
-    """Return the part of a manifest about its cell, which is the same for all of its runs.
-
-    ``settings``: everything that acts on training, by its path, as MLflow compares runs; nothing of the machine.
-    Another metric or evaluation set does not change the training.
-    """
+    """Return the part of a manifest about its cell, with ``settings``: all that acts on training, by its path."""
     judging = {"description", "metrics", "primary", "ood", "submission"}
     phases = {
         phase.name: {
@@ -153,10 +149,7 @@ def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
 
 
 def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
-    """Copy runs of the store into ``weights/``; return how many are new there.
-
-    Raises StoreError for a run whose weights the store does not have.
-    """
+    """Copy runs of the store into ``weights/``; return how many are new. Raises StoreError without their weights."""
     new = 0
     for key in keys:
         run, target = store.get(key), root / WEIGHTS / key

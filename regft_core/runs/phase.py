@@ -48,10 +48,7 @@ WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 
 
 def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -> StoredRun:
-    """Return the result of ``phase``, or of one member of it, from the store; trained first where that lacks it.
-
-    What was pruned or damaged since it was trained must come out the same.
-    """
+    """Return the result of ``phase``, or of one member of it, from the store; trained first where that lacks it."""
     merges = phase.repeat is not None and member is None
 
     def make(working: OpenRun, here: Mapping[str, Any]) -> Made:

@@ -22,10 +22,7 @@ STAGES: tuple[Stage, ...] = ("search", "finetune", "evaluate")
 def run(
     job: Job, project: Project | None = None, *, device: str = "cpu", until: Stage = "evaluate"
 ) -> dict[Stage, Record]:
-    """The record of every stage of one run up to ``until``, found in the run store or computed.
-
-    Where values are tuned and the job does not have them, the stored trials choose them.
-    """
+    """The record of every stage of one run up to ``until``, with the values that its trials choose, if any."""
     project = project or open_project(Path(job.root))
     tuned = choice_of(job, project, device=device)
     context = Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)

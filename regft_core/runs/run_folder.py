@@ -109,11 +109,7 @@ class StoredRun:
         return str(self.entries[name + TENSORS_SUFFIX]["sha256"])
 
     def load_tensors(self, name: str = "weights") -> dict[str, Tensor]:
-        """Return committed tensors, hash-checked, on the CPU.
-
-        Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
-        ``StoreError`` when they cannot be read now.
-        """
+        """Return committed tensors, hash-checked, on the CPU; raises as ``check``, and ``PrunedRun``."""
         with suppress(OSError):  # a hint for pruning
             os.utime(self.path)
         try:
@@ -160,19 +156,12 @@ class OpenRun:
         return self.target.with_name(self.target.name + PARTIAL)
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Store everything needed to continue, and the environment, in place of the checkpoint before.
-
-        Raises ``StoreError`` when the disk refuses (the earlier checkpoint stays), ``TypeError`` or ``ValueError``
-        when ``meta`` is not JSON.
-        """
+        """Store everything needed to continue; where ``StoreError`` is raised the checkpoint before stays."""
         texts = {"meta": canonical_json(meta), "environment": canonical_json(self.environment)}
         write_checked(self.path / CHECKPOINT, tensors, texts)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return ``(tensors, meta)`` of the checkpoint, or None to start afresh.
-
-        One that is damaged, or was made in another environment (``RunStore.open``), is removed with a warning.
-        """
+        """Return the checkpoint's tensors and meta, or None; one that is damaged or of another environment goes."""
         path, now = self.path / CHECKPOINT, canonical_json(self.environment)
         try:
             tensors, texts = read_checked(path)

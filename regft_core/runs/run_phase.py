@@ -1,7 +1,4 @@
-"""One phase of one run: what it reads, settled when it is first asked for, and its key.
-
-A key is the hash of everything that determines a result, the code included.
-"""
+"""One phase of one run: what it reads, settled when it is first asked for, and its key, the hash of all that acts."""
 
 from __future__ import annotations
 

@@ -106,10 +106,7 @@ class RunStore:
 
     @contextmanager
     def _locked(self, key: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock of ``key`` within the block; without ``wait`` yields False where another process has it.
-
-        The system releases it when its holder dies. Raises ``StoreError``.
-        """
+        """Hold the lock of ``key`` within the block; without ``wait`` yields False where another process has it."""
         # No fallback to a file that merely exists: it would outlive its process.
         lock = FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
         with explained(lock.lock_file):

@@ -17,10 +17,7 @@ Record = dict[str, Any]
 
 
 def search(context: Context) -> Record:
-    """Produce the phases of one run before fine-tuning; returns their keys and their merged record.
-
-    A phase whose loss became NaN gives ``status: failed``, and the phases after it are not run.
-    """
+    """Produce the phases of one run before fine-tuning, up to one that fails; returns their keys and merged record."""
     done: dict[str, Record] = {}
     status: Record = {"status": "ok", "error": None}
     for phase in context.phases[:-1]:
@@ -63,10 +60,7 @@ CHOSEN_ON_DEV = "hyper-parameters were chosen on the development set that also j
 
 
 def finetune(context: Context, searched: Record) -> Record:
-    """Run (or find) the fine-tuning of one run, whose record of the stage search is ``searched``; return its record.
-
-    A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
-    """
+    """Run (or find) the fine-tuning of one run, whose record of the stage search is ``searched``; return its record."""
     phase, before = context.last, bool(context.method.earlier)
     record: Record = {
         "size": context.job.size,

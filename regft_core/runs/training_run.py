@@ -82,10 +82,7 @@ class PhaseInputs:
         return [self.encoded.labels[row] for row in self.train_rows]
 
     def target_scale(self) -> Scale | None:
-        """The scale of the training rows' targets; None where labels are no values, or are not read.
-
-        Raises RunFailed where answers in float32 cannot show their differences.
-        """
+        """The scale of the training rows' targets; None where labels are no values. Raises RunFailed for one too narrow for float32."""
         return find(self.setting.kind).target_scale(self.training_labels) if self.labelled else None
 
     def learned(self, scale: Scale | None) -> PhaseInputs:
@@ -195,10 +192,8 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     """Run a phase to its end, with ``loop_options`` of :class:`Loop`; the trainee keeps its weight views in place.
 
-    Raises:
-        RunFailed: the loss became NaN.
-        ModelError: a regulariser cannot act on this encoder.
-        RegftError: another thread of this process loads or trains a model.
+    Raises RunFailed where the loss became NaN, ModelError where a regulariser cannot act on this encoder, RegftError
+    where another thread of this process loads or trains a model.
     """
     phase = prepare(inputs, **loop_options)
     if (loop := phase.loop) is not None:

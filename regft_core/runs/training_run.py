@@ -82,7 +82,7 @@ class PhaseInputs:
         return [self.encoded.labels[row] for row in self.train_rows]
 
     def target_scale(self) -> Scale | None:
-        """The scale of the training rows' targets; None where labels are no values. Raises RunFailed for one too narrow for float32."""
+        """The scale of the rows' targets, None for labels; raises RunFailed for one too narrow for float32."""
         return find(self.setting.kind).target_scale(self.training_labels) if self.labelled else None
 
     def learned(self, scale: Scale | None) -> PhaseInputs:

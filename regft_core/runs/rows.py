@@ -35,15 +35,6 @@ class Summary(NamedTuple):
     pairs: bool
 
 
-class Draw(NamedTuple):
-    """How rows of a task are drawn (``data.subsample.draw``)."""
-
-    size: Size
-    seed: int
-    task: str
-    stratified: bool
-
-
 #: Rows, with the states of their files -> what a key needs of them: a plan asks for those of a cell once a method.
 _summaries: dict[tuple[Any, ...], Summary] = {}
 
@@ -59,7 +50,7 @@ class PhaseRows:
     Attributes:
         task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
         files: where they are, one file after the other.
-        draw: which of them; None for all.
+        draw: size, seed, task and whether it is stratified, of a draw among them; None for all.
         labelled: whether the labels are the task's, else all are 0; ``taught``: whether the head answers the task all
             the same, as an earlier phase does.
         judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
@@ -70,7 +61,7 @@ class PhaseRows:
     task: dict[str, Any]
     dataset: Path
     files: tuple[Path, ...]
-    draw: Draw | None = None
+    draw: tuple[Size, int, str, bool] | None = None
     labelled: bool = True
     taught: bool = False
     judging: Path | None = None
@@ -104,7 +95,8 @@ class PhaseRows:
         source = self._source
         rows = [row for file in self.files for row in read_jsonl(file)]
         if self.draw is not None:
-            drawn = draw([row.label for row in rows], **self.draw._asdict(), kind=self.task["kind"])
+            (size, seed, task, stratified), labels = self.draw, [row.label for row in rows]
+            drawn = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=self.task["kind"])
             rows = [rows[index] for index in drawn]
         if self.judging is not None or self.texts:
             texts = {*self.texts, *map(text_key, read_jsonl(self.judging) if self.judging else ())}

@@ -19,7 +19,7 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import environment
 from regft_core.runs.keys import RUN_FORMAT, scope_of_phase
-from regft_core.runs.rows import Draw, PhaseRows, member_streams, run_rows, with_more_rows
+from regft_core.runs.rows import PhaseRows, member_streams, run_rows, with_more_rows
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.method import FINETUNE, Phase, optimiser_steps
 from regft_core.schema.methods import DataConfig, RepeatConfig
@@ -155,7 +155,7 @@ class RunPhase:
             raise DataError(code, f"{files[0]} is missing; run `dvc repro`, whose stage subsample writes it")
         if not of_cell:
             stratified = run.params.subsample.stratified and data.labels
-            draw = Draw("full" if data.size is None else data.size, self.seed, task, stratified)
+            draw = ("full" if data.size is None else data.size, self.seed, task, stratified)
             if not data.labels and (more := dataset / UNLABELLED).is_file():
                 files.append(more)
         return PhaseRows(

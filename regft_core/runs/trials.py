@@ -23,11 +23,9 @@ from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.opened_project import Job
 from regft_core.runs.records import Trial
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import finetune, search
+from regft_core.runs.train import Record, finetune, search
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.project import Project
-
-Record = dict[str, Any]
 
 
 def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:

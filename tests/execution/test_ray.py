@@ -11,7 +11,7 @@ import pytest
 
 from regft_core.grid.executors import JobsFailed, run_all
 from tests.errors import raises_code
-from tests.execution import cluster_jobs
+from tests.execution import contract_jobs
 from tests.skips import needs
 from tests.small_project import REPOSITORY
 
@@ -46,14 +46,14 @@ def run(jobs: list[Any], function: Any, **options: Any) -> list[Any]:
 
 
 def test_workers_inherit_the_settings_of_the_driver(local: Any) -> None:
-    assert run([0], cluster_jobs.settings_of_process)[0] == {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    assert run([0], contract_jobs.settings_of_process)[0] == {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def test_a_run_on_a_gpu_has_a_process_of_its_own(local: Any) -> None:
     """One that goes on would keep the memory, and the GPU, of its first run (Ray counts GPUs that are not there)."""
-    on_cpu = run([0, 1, 2, 3, 4, 5], cluster_jobs.process)
+    on_cpu = run([0, 1, 2, 3, 4, 5], contract_jobs.process)
     assert len(set(on_cpu)) <= 3
-    on_gpu = run([0, 1, 2, 3, 4, 5], cluster_jobs.process, settings={"gpus": 0.5})
+    on_gpu = run([0, 1, 2, 3, 4, 5], contract_jobs.process, settings={"gpus": 0.5})
     assert len(set(on_gpu)) == 6
 
 
@@ -61,10 +61,10 @@ def test_faults_of_the_machine_are_tried_again_and_those_of_the_run_are_not(loca
     note = tmp_path / "attempts"
     jobs = [f"storage {tmp_path / 's'}", "raise", f"diverged {note}", f"killed {tmp_path / 'k'}", "fine"]
     with pytest.raises(JobsFailed) as caught:
-        run(jobs, cluster_jobs.sometimes)
+        run(jobs, contract_jobs.sometimes)
     assert caught.value.results == ["storage", None, None, "killed", "fine"]
     messages = {failure.index: failure.message for failure in caught.value.failures}
     assert messages == {1: "ValueError: broken on purpose", 2: "the loss is not a number [not-finite]"}
     assert note.read_text() == "x"
     with raises_code(JobsFailed, "jobs-failed", "the disk is away [cannot-read] (attempts: 1)"):
-        run([f"storage {tmp_path / 'again'}"], cluster_jobs.sometimes, settings={"retries": 0})
+        run([f"storage {tmp_path / 'again'}"], contract_jobs.sometimes, settings={"retries": 0})

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.data.examples import read_jsonl
 from regft_core.errors import DataError, OutOfMemory
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs import outputs, training_run
 from regft_core.runs.context import Context
 from regft_core.runs.environment import environment, set_up
+from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs, phase_record
 from regft_core.runs.training_run import make_deterministic
 from regft_core.runs.work import Work
@@ -27,7 +29,7 @@ from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.methods.chain import Runner, phase
 from tests.methods.harness import source_of
-from tests.runs.conftest import TASK, change, job, refresh, run_stages, runs, train, write_method
+from tests.runs.conftest import TASK, change, job, refresh, run_stages, runs, stored, train, write_method
 
 CELL = Cell("hype_n", "rte", 300)
 COST: dict[str, float | None] = {"train_seconds": 3.5, "fit_seconds": 0, "real_tokens": 90, "peak_memory_bytes": None}
@@ -265,3 +267,49 @@ def test_the_run_has_the_steps_of_its_task(project: Path) -> None:
     rates = [row[4] for row in record["curve"]]
     assert rates == pytest.approx([0.0, 5e-4, 1e-3])  # two steps of warm-up
     assert record["cost"]["declared_ratio"] == 1.0  # of the task's own plain run
+
+
+def test_the_majority_of_the_training_rows(project: Path) -> None:
+    """An answer that does not come from a trained model, through the same stages, store, keys and evaluation."""
+    change(project, methods=["vanilla", "majority"])
+    trained = train(project, "majority")
+    evaluated = evaluate(Context(job(project, "majority")), trained)
+    rows = read_jsonl(project / "work/subsamples/cue_sentence/24/seed-0.jsonl")
+    expected = [sum(row.label == label for row in rows) / 24 for label in (0, 1)]
+    for line in evaluated["predictions"]["dev"].splitlines():
+        assert json.loads(line)["scores"] == pytest.approx(expected, abs=1e-6)
+    assert evaluated["collapsed"] is None  # a constant on purpose
+    assert set(evaluated["sets"]) == {"dev", "no_cue", "reversed"}
+    assert trained["cost"]["fit_seconds"] > 0
+    # No encoder is stored to answer the same whatever it reads.
+    assert "weights" not in stored(project, trained["key"]).tensor_names
+    # A number of steps in the shared protocol trains no phase without epochs.
+    change(project, training={"max_steps": 3})
+    assert not outputs.trains_encoder(Context(job(project, "majority")))
+    assert train(project, "majority")["steps"] == 0
+
+
+CONSTANT = {"regularisers": {"constant_answer": {}}, "training": {"epochs": 0}}
+PROBE = {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, True),
+        ({"training": {"epochs": 0}}, False),
+        (CONSTANT, False),
+        ({"regularisers": {"tfidf_logistic": {}}, "training": {"epochs": 0}}, False),
+        # What is put into a frozen encoder is trained; at rank 0 that is nothing.
+        ({"regularisers": {"lora": {"rank": 2}}}, True),
+        ({"regularisers": {"lora": {"rank": 0}}}, False),
+        ({"regularisers": {"prefix_tuning": {}}}, True),
+        ({"regularisers": {"prompt_tuning": {}}}, True),
+        # A fitted head on an encoder that an earlier phase has trained.
+        ({"phases": {"first": {}, "finetune": PROBE}}, True),
+        ({"phases": {"first": {"training": {"epochs": 0}}, "finetune": {"training": {"epochs": 0}}}}, False),
+    ],
+)
+def test_whether_the_encoder_is_trained(project: Path, content: dict[str, Any], expected: bool) -> None:
+    write_method(project, "arm", **content)
+    assert outputs.trains_encoder(Context(job(project, "arm"))) is expected

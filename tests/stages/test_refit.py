@@ -144,7 +144,6 @@ def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path
     signs = 2.0 * np.array(gold) - 1
     assert len(margins) == 2 * ROWS
     grid = np.exp(np.linspace(-4, 4, 200_001))
-    low, high = 0, len(grid) - 1
     losses = {at: np.logaddexp(0, -signs * margins / grid[at]).mean() for at in range(0, len(grid), 500)}
     nearest = min(losses, key=losses.__getitem__)
     low, high = max(0, nearest - 500), min(len(grid), nearest + 501)

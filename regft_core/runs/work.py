@@ -126,8 +126,16 @@ class Work:
 
     def _steps(self, name: str, cell: Cell, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
         """Read the CSV files of search and finetune with a row for each step, in the order of ``seeds``."""
-        files = [(self.folder(stage, cell) / name, stage) for stage in ("search", "finetune")]
-        return [step for path, stage in files if path.is_file() for step in _rows_of_steps(path, stage, seeds, read)]
+        steps = list[P]()
+        for stage in ("search", "finetune"):
+            path, by_seed = self.folder(stage, cell) / name, dict[str, list[list[str]]]()
+            try:
+                for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else ()):
+                    by_seed.setdefault(row[0], []).append(row)
+                steps += [read(*row) for seed in seeds for row in by_seed.get(str(seed), [])]
+            except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
+                raise wrong(path, f"not a log of steps ({error})", stage) from error
+        return steps
 
     def task_file(self, task: str) -> Path:
         return self.root / "work" / "datasets" / task / "task.json"
@@ -169,16 +177,6 @@ def described_task(root: Path, task: str) -> dict[str, Any]:
 def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> DataError:
     """The error about a file of ``work/`` that a stage has to write again."""
     return DataError(code, f"{path}: {what}\n    -> run `dvc repro` (stage {stage}), then this again")
-
-
-def _rows_of_steps(path: Path, stage: str, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
-    by_seed: dict[str, list[list[str]]] = {}
-    try:
-        for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]):
-            by_seed.setdefault(row[0], []).append(row)
-        return [read(*row) for seed in seeds for row in by_seed.get(str(seed), [])]
-    except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
-        raise wrong(path, f"not a log of steps ({error})", stage) from error
 
 
 def _json(path: Path, stage: str) -> Any:

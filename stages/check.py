@@ -128,7 +128,9 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
 
         failures, work = read_failures(project.root), Work(project.root)
         reference, every = project.params.report.reference, list(cells(project))
-        done = [cell for cell in every if cell.directory not in failures and work.result_file(cell).is_file()]
+        done = [
+            cell for cell in every if cell.directory not in failures and work.result_file("evaluate", cell).is_file()
+        ]
         known = {(cell.task, cell.size) for cell in done if cell.method == reference}
         done = [cell for cell in done if (cell.task, cell.size) in known]
         run_seeds = [{run.seed for run in work.finetune(cell).runs} for cell in done]

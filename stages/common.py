@@ -15,7 +15,7 @@ from typing import Any
 
 from regft_core import output
 from regft_core.errors import ConfigError, Problem, RegftError
-from regft_core.grid.worker_processes import die_with_parent
+from regft_core.grid.executors import die_with_parent
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import FileFormat
 from regft_core.settings.document import Document

@@ -1,7 +1,4 @@
-"""Values as JSON with one text each, and hashes of texts and files.
-
-JSON has sorted keys and refuses what JSON cannot say (NaN, infinities, other objects).
-"""
+"""Values as JSON with one text each, and hashes of texts and files."""
 
 from __future__ import annotations
 
@@ -33,7 +30,6 @@ def json_text(value: Any) -> str:
 
 
 def sha256_text(text: str) -> str:
-    """Return the SHA-256 of ``text`` in UTF-8, as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 

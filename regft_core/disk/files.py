@@ -20,8 +20,6 @@ from typing import Any
 from regft_core.disk.canonical import json_text
 from regft_core.errors import StoreError
 
-# ------------------------------------------------------------------------------- refusals to write
-
 _FULL = "the disk (or quota) is full: free space and run again; what was complete before is unharmed"
 _NOT_ALLOWED = "no permission to write there: change the permissions or choose another directory"
 #: What to do about each of them; the others may go away by themselves.
@@ -58,8 +56,6 @@ def explained(path: Path | str) -> Iterator[None]:
         raise StoreError("cannot-write", f"cannot write {path}: {refused.strerror or error}; {advice}") from refused
 
 
-# -------------------------------------------------------------------------------- temporary names
-
 #: Temporary names begin so. Those that are older than a day belong to a process that is gone.
 TEMPORARY = ".tmp-"
 LEFTOVER_SECONDS = 86_400.0
@@ -87,9 +83,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------------------------- durability
-
-
 def fsync(path: Path) -> None:
     """Make a file's content, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -102,23 +95,9 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def fsync_tree(directory: Path) -> None:
-    """Make every file and every name below ``directory`` durable."""
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            fsync(Path(parent, name))
-        fsync(Path(parent))
-
-
-# ------------------------------------------------------------------------------------------ files
-
-
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a temporary name whose file, complete and flushed, takes the place of ``target``, or nothing does.
-
-    Creates the directory; raises ``StoreError`` (disk full, read-only).
-    """
+    """Yield a temporary name whose file, complete and flushed, takes the place of ``target``; raises ``StoreError``."""
     with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep_stale(target.parent)
@@ -141,32 +120,20 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def write_json(path: Path | str, value: Any) -> None:
-    """Write a file of ``json_text`` atomically.
-
-    Raises ``StoreError`` when it cannot be written, and like ``json_text`` (nothing is written then).
-    """
+    """Write a file of ``json_text`` atomically; raises as both."""
     write_text(path, json_text(value))
 
 
 def fill_in(path: Path | str, content: bytes) -> None:
-    """Write a new file of a directory that nobody sees yet, creating directories on the way; raises ``StoreError``.
-
-    It is neither atomic nor durable: the caller uses ``fsync_tree`` before it renames the directory into place.
-    """
+    """Write a file of an ``atomic_directory``, which makes it durable, and directories on the way."""
     with explained(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(content)
 
 
-# ------------------------------------------------------------------------------------ directories
-
-
 @contextmanager
 def atomic_directory(target: Path | str, temporary: Path | None = None) -> Iterator[Path]:
-    """Yield an empty directory (at ``temporary``) that becomes ``target`` when the block ends without an error.
-
-    On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
-    """
+    """Yield an empty directory (at ``temporary``) that becomes ``target`` unless an error ends the block."""
     target = Path(target)
     temporary = temporary_name(target) if temporary is None else temporary
     with explained(target):
@@ -184,7 +151,9 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
                     raise
             raise
         with explained(target):
-            fsync_tree(temporary)
+            for parent, _, names in os.walk(temporary):
+                for path in (*(Path(parent, name) for name in names), Path(parent)):
+                    fsync(path)
             # ``target`` is the old directory, absent for an instant, or the new one, never mixed.
             old = temporary_name(target)
             with suppress(FileNotFoundError):

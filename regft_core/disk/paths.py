@@ -1,7 +1,6 @@
 """Kinds of paths, and states of files that tell whether one was written since.
 
-A look costs a microsecond where reading and hashing costs a thousand. Times of change that nobody can set (``ctime``)
-are part of what is compared, so an edit that keeps size and time is seen too.
+Times of change that nobody can set (``ctime``) are compared, so an edit that keeps size and time is seen too.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def expand(root: Path, text: str) -> Path:
 
 
 def what_is(path: Path) -> str | None:
-    """Describe what is at ``path``, in words, or None for nothing: ``a file``, ``a directory``.
-
-    Links are followed. A path that cannot even be looked up is described by the reason.
-    """
+    """Describe what is at ``path``, links followed: ``a file``, why it cannot be looked up; None for nothing."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -46,8 +42,7 @@ def what_is(path: Path) -> str | None:
 
 def cache_folder() -> Path:
     """Return the folder of this host's caches: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
-    folder = os.environ.get("REGFT_CACHE")
-    if folder:
+    if folder := os.environ.get("REGFT_CACHE"):
         return Path(folder).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"
 

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write ``tensors`` (any shapes, zero-dimensional and empty ones too) to ``path`` and flush it.
 
-    Tensors are brought to the CPU; those that share memory (tied weights, views) are stored
-    each in full, so that a file never depends on how memory was laid out. The same tensors
-    give the same bytes. Raises ``TypeError`` for what is not a dense tensor, ``StoreError``
-    when the file cannot be written.
+    Those that share memory (tied weights, views) are stored each in full, so the same tensors give the same bytes.
+    Raises ``TypeError`` for what is not a dense tensor, ``StoreError`` when the file cannot be written.
     """
-    plain = _plain(tensors)
     with explained(path):
-        _save(path, plain, metadata)
+        _save(path, _plain(tensors), metadata)
 
 
 def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -57,10 +54,7 @@ def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, on the CPU; raises ``StoreError`` when it is not safetensors.
-
-    The caller has compared the file's hash before: this only parses.
-    """
+    """Return the tensors of a file whose hash was compared, on the CPU; raises ``StoreError`` for no safetensors."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -193,7 +193,7 @@ def _first_repeat(folder: Path, task: str, method: str) -> Sequence[int]:
 
 def _score(folder: Path, method: str, task: str) -> str:
     work, cell = Work(folder), Cell(method, task, "full")
-    if not work.result_file(cell).is_file():
+    if not work.result_file("evaluate", cell).is_file():
         return "failed"
     result = work.evaluation(cell)
     scores = [run.sets["dev"].metrics[result.primary] for run in result.runs if "dev" in run.sets]

@@ -3,7 +3,6 @@
 ``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
 files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
 The stage search writes its runs alone, so that an edit of fine-tuning leaves it up to date.
-DVC runs a stage when its file of the plan changes, and the stage leaves every cell alone whose keys are as planned.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, score_key, trials_that_choose
+from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import PlanRow, plan_rows
@@ -151,7 +150,7 @@ def _tuned_search(context: Context) -> str:
     project, tuning = context.project, context.project.params.tuning
     assert tuning is not None
     jobs = trials_that_choose(project, context.job)
-    trials = [[job.values, score_key(Context(job, project=project))] for job in jobs]
+    trials = [[job.values, sha256_json(score_identity(Context(job, project=project)))] for job in jobs]
     rule = [tuning.selection, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
 
@@ -186,10 +185,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
 
 
 def cached_seeds(project: Project, cell: Cell) -> set[int]:
-    """Seeds of a cell whose runs need no training under the present configuration.
-
-    Without the encoder on this disk no run has a key; it is not downloaded for a dry run.
-    """
+    """Seeds of a cell whose runs need no training; none without the encoder, which a dry run does not download."""
     method, model = project.method(cell.method, cell.task), project.model(cell.task)
     if not all(encoder_present(method.encoder(model, phase), project.root) for phase in method.phases):
         return set()

@@ -1,7 +1,7 @@
 """A stage of the whole grid: what its plan asks for and ``work/`` does not have, through one pool of workers.
 
-Runs live in the run store; a stage looks up the keys of its cells there, sends what is missing to the executor, and
-writes the folder of every cell whose runs are all there. Killed at any moment, it goes on where it stopped.
+It looks up the keys of its cells in the run store, sends what is missing to the executor, and writes the folder of
+every cell whose runs are all there. Killed at any moment, it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -40,13 +40,9 @@ BEFORE: dict[Stage, Stage] = {"finetune": "search", "evaluate": "finetune"}
 
 
 def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[str], None] = print) -> Failures:
-    """Bring ``work/<stage>`` up to date with the plan; returns the cells that failed, with the reasons.
+    """Bring ``work/<stage>`` up to date with the plan (``only`` these ``METHOD/TASK``); returns the cells that failed.
 
-    Args:
-        only: ``METHOD/TASK`` of the cells to compute; by default all. The others are left as they are.
-
-    Raises:
-        InputChanged: configuration, code, rows or packages are not those of the plan.
+    Raises InputChanged where configuration, code, rows or packages are not those of the plan.
     """
     grid, planned = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
     if only:
@@ -69,10 +65,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
 
 
 def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[str], None] = print) -> Failures:
-    """Compute some cells (``METHOD/TASK`` or ``METHOD``) up to a stage, from their rows on; returns those that failed.
-
-    Raises ConfigError for a method or a task that ``params.yaml`` does not list.
-    """
+    """Compute the ``named_cells`` of ``only`` up to a stage, from their rows on; returns those that failed."""
     project = open_project(root)
     only = [f"{cell.method}/{cell.task}" for cell in named_cells(project, only)]
     prepare(project)
@@ -111,10 +104,7 @@ class _Grid:
         return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
 
     def _ahead(self, project: Project) -> list[Job]:
-        """Runs that train no encoder, which are cheap: their scores are there before the long searches end.
-
-        They go into the run store, where the stage finetune finds them; one that fails there fails again, and is told.
-        """
+        """Runs that train no encoder, which are cheap: their scores are there before the long searches end."""
         ahead = list[Job]()
         for cell in cells(project):
             if project.trials(cell.method) or (self.only and f"{cell.method}/{cell.task}" not in self.only):
@@ -190,13 +180,10 @@ class _Grid:
             )
 
     def _write(self, project: Project, name: str, keys: Keys) -> list[Job]:
-        """Write the folder of a cell where all its runs are stored; else return those that are not.
-
-        Raises RunFailed where the stage before has no result, StoreError.
-        """
+        """Return the runs of a cell that are not stored; where all are, write its folder. Raises RunFailed."""
         cell, earlier = _cell(name), BEFORE.get(self.stage)
         planned = earlier is not None and name in read_plan(self.root, earlier)
-        if planned and not Work(self.root).manifest_file(str(earlier), cell).is_file():
+        if planned and not Work(self.root).result_file(str(earlier), cell).is_file():
             raise RunFailed(
                 "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
             )

@@ -1,7 +1,4 @@
-"""The rows of every task, brought up to date: prepared sets, the subsamples of every size and seed, token lengths.
-
-Each folder says what it was made from (``work.py``); one that is up to date is left alone, so this costs a look.
-"""
+"""The rows of every task, brought up to date: prepared sets, the subsamples of every size and seed, token lengths."""
 
 from __future__ import annotations
 
@@ -136,10 +133,9 @@ def _lengths(project: Project, task: str) -> None:
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
-    """Return what gives the key of rows that are about to be made; it is called before they are written.
+    """Return a function for the key of rows that are about to be made, from their ``inputs``, which gives these as now.
 
-    ``inputs`` gives what they are made from as it is now. Raises InputChanged where the loaded code is not what its
-    files say, as does the result where they would be made from something else.
+    It is called before the rows are written, and raises InputChanged where inputs or code are others than before.
     """
     before = inputs()
     load(scope)
@@ -159,10 +155,7 @@ RARE, OF_EQUAL = 0.2, 0.6
 
 
 def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[str]:
-    """Tasks that accuracy ranks methods on, although a class is rare in the rows drawn at the largest size.
-
-    One line a task; ``tasks``: only of these.
-    """
+    """One line for each task that accuracy ranks methods on, although a class is rare at the largest size drawn."""
     texts = []
     for name in project.params.grid.tasks if tasks is None else tasks:
         task = project.tasks[name]
@@ -189,9 +182,6 @@ def _drawn(project: Project, task: str) -> dict[str, int]:
             manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
             return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
     return {}
-
-
-# ------------------------------------------------------------------------- what rows are made from
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
@@ -231,7 +221,6 @@ def _definition(task: TaskConfig) -> dict[str, Any]:
 
 
 def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
-    """Return the inputs of the subsamples of a prepared task."""
     return {
         "code": code_of(scope_of("subsample", kinds=[project.tasks[task].kind])).sha256,
         "stratified": project.params.subsample.stratified,

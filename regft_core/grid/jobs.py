@@ -17,12 +17,12 @@ from regft_core.grid.executors import is_remote, run_all
 from regft_core.models.devices import refuse_slow_bf16, take_device, visible_devices
 from regft_core.names import plural
 from regft_core.runs.context import Context
-from regft_core.runs.evaluate import evaluation_key
+from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.opened_project import Job, opened
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, look_up_trial, score_key, trials_that_choose, try_values
+from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.layers import described
@@ -36,12 +36,9 @@ EVALUATION_STEPS, UNKNOWN_STEPS, LEAST_STEPS = 10.0, 1000.0, 0.1
 
 @dataclass
 class PlannedJob:
-    """A job of a stage.
+    """A job of a stage, with the ``keys`` of results that it makes or needs, as far as they are known.
 
-    Attributes:
-        shares: what it goes through -> its work, in steps of plain fine-tuning.
-        keys: results that it makes or needs, as far as they are known.
-        after: indices of the jobs that make something which it needs, too.
+    ``shares``: what it goes through -> its work, in steps of plain fine-tuning; ``after``: jobs that it waits for.
     """
 
     job: Job
@@ -63,8 +60,6 @@ def jobs_of(project: Project, cell: Cell) -> list[Job]:
 
 
 class Planner:
-    """Adds runs to ``jobs``."""
-
     def __init__(self, project: Project) -> None:
         self.project = project
         self.jobs = list[PlannedJob]()
@@ -98,7 +93,7 @@ class Planner:
             return waits
         shares, keys = self.steps(context, context.method.earlier), set[str]()
         for tried in (Context(trial, project=self.project) for trial in trials):
-            keys |= {phase.key() for phase in tried.phases} | {score_key(tried)}
+            keys |= {phase.key() for phase in tried.phases} | {sha256_json(score_identity(tried))}
         return {self._add(PlannedJob(replace(job, until="search"), shares, keys, waits))}
 
     def _add(self, planned: PlannedJob) -> int:
@@ -113,7 +108,7 @@ class Planner:
         if job.until == "search":
             result = sha256_json(sorted(made.values()))  # of all phases: another run may share the last one alone
         else:
-            result = evaluation_key(context) if job.trial is None else score_key(context)
+            result = sha256_json((evaluation_identity if job.trial is None else score_identity)(context))
         if result in self._known:
             return self._known[result]  # two methods that amount to the same
         store = context.store
@@ -145,8 +140,6 @@ class Planner:
         return shares
 
 
-# ---------------------------------------------------------------------------- from jobs to processes
-
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
 KEEP_FREED_MEMORY = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_MMAP_MAX_": "0"}
@@ -158,12 +151,7 @@ THREADS = "OMP_NUM_THREADS"
 def run_on_executor(
     project: Project, jobs: Sequence[PlannedJob], on_result: Callable[[int, str], None], progress: str
 ) -> None:
-    """Run jobs as ``execution`` says; raises as ``run_all``.
-
-    Args:
-        on_result: called with the index and the line of each job as it ends.
-        progress: folder of the progress board.
-    """
+    """Run jobs as ``execution`` says, with the folder of a progress board; raises as ``run_all``."""
     opened.cache_clear()
     execution, settings = project.params.execution, dict(project.params.execution.settings())
     if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py
@@ -190,10 +178,7 @@ def run_on_executor(
 
 
 def prepared_devices(project: Project) -> list[str]:
-    """The devices of ``params.yaml``, with the environment set up for the processes that train on them.
-
-    Raises ConfigError where one is missing, or is slower in the precision that is asked for.
-    """
+    """The devices of ``params.yaml``, with the environment set up for their processes; raises ConfigError."""
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.
     remote = is_remote(execution.executor)

@@ -70,10 +70,9 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 
 def fast_tokenizer(source: ModelSource) -> Any:
-    """The encoder's ``tokenizers.Tokenizer``.
+    """The encoder's ``tokenizers.Tokenizer``; raises ModelError for a file that cannot be read as one.
 
-    From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary. Raises ModelError
-    for a file that cannot be read as a tokenizer.
+    Where there is no ``tokenizer.json``, transformers builds it from the vocabulary.
     """
     path = source.opened() / "tokenizer.json"
     if not path.is_file():

@@ -59,8 +59,6 @@ CITED = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
 
 @dataclass(frozen=True)
 class Line:
-    """One method of the catalogue."""
-
     name: str
     description: str
     paper: str
@@ -120,10 +118,7 @@ def shipped_methods(root: Path) -> Project:
 
 
 def touched(method: Method, registry: Mapping[str, type[Regulariser]]) -> list[str]:
-    """Where a method's regularisers act, as the hooks show that they implement.
-
-    Most prepare something; it is told of those that change the structure or act nowhere else.
-    """
+    """Where a method's regularisers act, by their hooks; most prepare something, which is told of few."""
     touches: set[str] = set()
     for phase in method.phases:
         for entry in compose.active(compose.entries(registry, phase.regularisers)):

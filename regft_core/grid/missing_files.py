@@ -1,7 +1,4 @@
-"""The encoders and rows that a project needs on this disk: which are missing, and how they are fetched.
-
-Each thing is fetched complete or not at all, so a fetch can be run again.
-"""
+"""The encoders and rows that a project needs on this disk: which are missing, and how they are fetched."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ def tasks_to_prepare(project: Project) -> list[str]:
 
 
 def encoders_needed(project: Project) -> list[Needed]:
-    """Return every encoder that a method starts from."""
     found = []
     for model in project.encoders():
         at = f" at {_revision(model.revision)}" if model.revision else ""

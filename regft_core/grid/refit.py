@@ -1,7 +1,6 @@
 """The final model: a method trained on all labelled rows, with the settings of the evaluated runs.
 
-It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. It is
-evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
+It is evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
 ``refit: mean_of_runs`` is not trained again: it has the mean of their weights (Wortsman et al., "Model soups", ICML
 2022). With folds all of these models but one per repeat were trained on a row.
 
@@ -44,8 +43,7 @@ def refit(
     """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
 
     Args:
-        task, size: of the evaluated runs; the only one of the grid when absent.
-        seed: of the new run; the grid's first when absent.
+        task, size, seed: as ``judged_run``.
         judged: False where no run of the grid was evaluated, so that nothing is known of its score.
 
     Raises:
@@ -80,10 +78,7 @@ def refit(
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
-    """A run of the grid, with what a command left out: the only task and size, the first seed.
-
-    Raises ConfigError as ``refit``.
-    """
+    """A run of the grid, with what a command left out: the only task and size, the first seed; raises as ``refit``."""
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
     size = _only("size", size, [str(number) for number in sizes_of(project.params, task)])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import output
-from regft_core.grid.worker_processes import Terminated
+from regft_core.grid.executors import Terminated
 from regft_core.runs.code import package_root
 
 #: How the commands begin that DVC need not start a Python for.
@@ -38,11 +38,7 @@ def repro(folder: Path) -> int:
 
 @contextlib.contextmanager
 def _stages_here() -> Iterator[None]:
-    """Run DVC's commands `python -m regft_core NAME` in this process, which imports everything once.
-
-    Five Pythons would import torch, pandas and MLflow again, and encode the same texts again. Other commands start as
-    DVC starts them.
-    """
+    """Run DVC's commands `python -m regft_core NAME` in this process, which imports and encodes everything once."""
     from dvc.stage import run as dvc_run
     from dvc.stage.exceptions import StageCmdFailedError
 
@@ -85,10 +81,7 @@ def _run_here(arguments: list[str]) -> int:
 
 
 def environment() -> dict[str, str]:
-    """That of this process, with this Python first for the commands of stages, and this code in a checkout.
-
-    In a checkout the code is beside its ``pyproject.toml``; an installed package is found by itself.
-    """
+    """That of this process, with this Python first for the commands of stages, and this code in a checkout."""
     variables = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
     code = package_root()
     if (code / "pyproject.toml").is_file():

@@ -69,10 +69,9 @@ class Estimate:
 
     Attributes:
         seconds: on the wall, with ``parallel`` runs at a time.
-        cells: cell -> seconds of one worker for its runs that are still to train.
-        runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
+        cells: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
         unknown: runs of unknown length, which are not counted.
-        speed: of what: measured on this machine, or assumed; ``note``: why it is assumed, with the remedy.
+        note: why the speed is assumed, with the remedy.
     """
 
     seconds: float
@@ -96,9 +95,7 @@ class Estimate:
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
     """Return the time of a project's grid; measures a step where none was measured on this machine.
 
-    Args:
-        rows: of ``grid_rows``; by default what ``work/`` and the run store lack.
-        sizes: by default those of the prepared rows; of others each counts as ``max_length`` tokens, unevaluated.
+    By default of what ``work/`` and the run store lack (``grid_rows``), with the sizes of the prepared rows.
     """
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or partial(set_sizes, project))
@@ -134,12 +131,7 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
 def spend(
     project: Project, rows: Sequence[PlanRow], times: Callable[[Cell], float | None], sizes: Sizes | None = None
 ) -> Estimate:
-    """Return what the rows' cost takes.
-
-    Args:
-        times: cell -> seconds of a training step for each token of its batch; None: of unknown length.
-        sizes: without them every row counts as ``max_length`` tokens, and none is evaluated.
-    """
+    """Return what the rows' cost takes; ``times``: cell -> seconds of a step per token of its batch, None: unknown."""
     registry, sizes = discover(), sizes or unprepared
     cells, runs, unknown = dict[Cell, float](), dict[Cell, float](), 0
     for row in rows:
@@ -169,10 +161,7 @@ def assumed(project: Project, task: str, *, on_cpu: bool) -> float | None:
 
 
 def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
-    """Return seconds per token of a training step of a cell, from ``times.json`` of this host if measured before.
-
-    Raises RunFailed when the measurement failed.
-    """
+    """Return seconds per token of a step of a cell, measured once on this host; raises RunFailed if that failed."""
     execution, file = project.params.execution, cache_folder() / FILE
     method = project.method(cell.method, cell.task)
     encoder, length = method.encoder(project.model(cell.task)), 16
@@ -275,10 +264,7 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
 
 
 def _places(execution: ExecutionConfig) -> tuple[list[str], bool, int]:
-    """Return the devices, whether they may be other machines', and how many runs there are at a time.
-
-    A Ray cluster without an address is of this machine alone; more workers than cores gain nothing on a CPU.
-    """
+    """Return the devices, whether they may be other machines', and how many runs there are at a time."""
     if is_remote(execution.executor) and execution.settings().get("address", "") is not None:
         return [execution.device], True, execution.workers
     devices = visible_devices(execution.device)

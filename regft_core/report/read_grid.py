@@ -197,7 +197,7 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
     keys = {seed: (records.get(seed), trained.get(seed)) for seed in seeds}
     if late := [seed for seed, (one, other) in keys.items() if one is None or other is None or one.key != other.key]:
         what = f"seeds {late} of the grid have no evaluation of the runs in work/finetune"
-        raise wrong(work.result_file(cell), what, "evaluate", "outdated-evaluation")
+        raise wrong(work.result_file("evaluate", cell), what, "evaluate", "outdated-evaluation")
     predictions: dict[int, dict[str, Array]] = {}
     for record in (records[seed] for seed in seeds if records[seed].ok):
         for name in described.sets:

@@ -1,7 +1,6 @@
 """The evaluations that ``params.yaml`` switches on, for one run: taken from the run store, or made and put there.
 
-Each has an entry of its own, under the hash of all that it depends on: the run, the logits and rows of every
-set, its options, its code. So switching one on trains nothing, scores nothing and leaves the others alone.
+Each has an entry of its own, so switching one on trains nothing, scores nothing and leaves the others alone.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ if TYPE_CHECKING:
 
 
 def _scope(evaluation: Evaluation, options: StrictModel, context: Context) -> Scope:
-    """The code of an evaluation: its file and, as it declares, what makes models and scores.
-
-    What methods say of tokens is in the key of the run.
-    """
+    """The code of an evaluation: its file and, as it declares, what makes models and scores."""
     tasks = [context.project.tasks[task] for task in evaluation.other_tasks(options)]
     kinds = {context.task["kind"], *(task.kind for task in tasks)}
     metrics = {context.task["primary"], *(task.primary for task in tasks)} if evaluation.scores else ()
@@ -81,25 +77,14 @@ _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 
 
 class JudgedRun:
-    """One run with its logits, as all evaluations share it.
-
-    Args:
-        logits: [n, K] of every set.
-    """
+    """One run with its ``logits`` [n, K] of every set, as all evaluations share it."""
 
     def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, npt.NDArray[Any]]) -> None:
         self.context, self.model, self.logits = context, model, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
 
     def findings(self) -> dict[str, dict[str, Any]]:
-        """Name -> what each evaluation that is switched on and fits the task found out about the run.
-
-        An evaluation that raises is recorded as failed, with the place; the others and the scores stand.
-
-        Raises:
-            InputChanged: an evaluation's code is edited while it runs.
-            StoreError: the store cannot be read or written.
-        """
+        """Name -> what each evaluation that is switched on and fits the task found out about the run."""
         return {evaluation.name: self._finding(evaluation, options) for evaluation, options in fitting(self.context)}
 
     def _finding(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
@@ -134,10 +119,7 @@ class JudgedRun:
         }
 
     def _find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
-        """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
-
-        Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
-        """
+        """Run one evaluation. What it raises is recorded with the place, unless it is not the evaluation's fault."""
         try:
             if evaluation.needs_model and self.model.answered_by is not None:
                 raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
@@ -153,8 +135,6 @@ class JudgedRun:
             failure = f"{type(error).__name__}: {text.partition(chr(10))[0]} ({where})"
             log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
             return {"status": "failed", "error": failure, **Findings().as_json(self.logits)}
-
-    # ---------------------------------------------------------------------------- what an evaluation sees
 
     def seen_by(self, evaluation: Evaluation, options: StrictModel) -> EvaluatedRun:
         """Return the run with what an evaluation declares that it needs."""

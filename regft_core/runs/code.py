@@ -47,12 +47,7 @@ NEVER: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Scope:
-    """Modules that count, and those that do not.
-
-    Attributes:
-        entries: modules, or paths of files that are none, which count with all that they import.
-        without: modules that do not, beside ``NEVER``.
-    """
+    """``entries`` (modules, or paths of files that are none) with all that they import, but for ``without``."""
 
     entries: tuple[str, ...]
     without: tuple[str, ...] = ()
@@ -225,14 +220,7 @@ version = cache(_installed)
 
 
 class Code(NamedTuple):
-    """Code of a scope, at one moment.
-
-    Attributes:
-        sha256: of everything.
-        files: module or data file -> hash, to name what has changed.
-        packages: distribution -> version; None: not installed.
-        states: module or data file -> the file as it was.
-    """
+    """Code of a scope at one moment: ``files`` and ``states`` by module or data file, versions of ``packages``."""
 
     sha256: str
     files: dict[str, str]
@@ -245,10 +233,7 @@ _codes: dict[Scope, tuple[Code, list[FileState]]] = {}
 
 
 def code_of(scope: Scope) -> Code:
-    """Return the code of all files that the entries of a scope can import, as it is now.
-
-    Raises ConfigError for an entry that does not exist, or a file that is not valid Python.
-    """
+    """Return the code of a scope as it is now; raises ConfigError for a missing entry and for what is no Python."""
     if scope in _codes:
         code, looked_at = _codes[scope]
         if all(file_state(old.path) == old for old in looked_at):
@@ -304,12 +289,8 @@ _CLOCK_NS = 10_000_000
 def load(scope: Scope) -> None:
     """Import all modules of a scope, which a result is computed with; called again before the result is written.
 
-    Packages may be imported when they are first used, so one that was installed meanwhile is refused both times.
-
-    Raises:
-        InputChanged: this process may have loaded, or read, another content of a file, or another version of a package,
-            than there is now.
-        ConfigError: as ``code_of``.
+    Raises InputChanged where this process may have loaded, or read, another content of a file, or another version of a
+    package, than there is now; ConfigError as ``code_of``.
     """
     code = code_of(scope)
     changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]

@@ -24,13 +24,7 @@ from regft_core.settings.yaml_paths import store_path
 
 
 class Context:
-    """One run, with everything that it needs, loaded when first asked for.
-
-    Args:
-        job: the cell and seed.
-        device: where tensors live, e.g. ``cpu`` or ``cuda:0``.
-        project: the loaded project, if the caller has it.
-    """
+    """One run, with everything that it needs, loaded when first asked for; ``project``: if the caller has it."""
 
     def __init__(self, job: Job, device: str = "cpu", project: Project | None = None) -> None:
         self.job = job
@@ -49,23 +43,18 @@ class Context:
     def anew(self) -> Context:
         """Return the context of the same job under the same configuration, which reads all inputs again.
 
-        Phases keep the keys under which this one has taken them from the store, or put them there; not members, which
-        are not taken for what is here.
+        Phases (not members) keep the keys under which this one has taken them from the store, or put them there.
         """
         again = Context(self.job, self.device, self.project)
         again.take({name: key for (name, member), key in self._keys.items() if member is None})
         return again
 
-    # ------------------------------------------------------------------------------ paths and phases
-
     @property
     def dataset(self) -> Path:
-        """Folder of the task's prepared rows."""
         return dataset_folder(self.root, self.job.task)
 
     @property
     def rows_file(self) -> Path:
-        """The training rows of the run."""
         if self.job.refit:
             return self.dataset / rows_file(self.task, "train")
         folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
@@ -73,16 +62,13 @@ class Context:
 
     @cached_property
     def store(self) -> RunStore:
-        """The run store."""
         return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
 
     @cached_property
     def phases(self) -> list[RunPhase]:
-        """All phases, in their order."""
         return [RunPhase(self, phase) for phase in self.method.phases]
 
     def phase(self, name: str) -> RunPhase:
-        """One of its phases."""
         return next(phase for phase in self.phases if phase.name == name)
 
     @property
@@ -97,8 +83,6 @@ class Context:
         jobs = (replace(job, seed=seed, values=values) for seed, values in self.job.evaluated)
         return [Context(one, self.device, self.project) for one in jobs]
 
-    # --------------------------------------------------------------------------------- keys
-
     def key(self, name: str, member: int | None = None) -> str:
         """The key of the result of a phase, or of one member of it, as it was when this was first asked."""
         if (name, member) not in self._keys:
@@ -109,14 +93,9 @@ class Context:
         """Take the keys (by phase) of a finished run for those of what is here: what the store has of them is read."""
         self._keys |= {(name, None): key for name, key in recorded.items()}
 
-    # --------------------------------------------------------------------------------- the task
-
     @cached_property
     def task(self) -> dict[str, Any]:
-        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows.
-
-        Raises DataError where the stage subsample has not written it.
-        """
+        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows."""
         return of_refit(self.described) if self.job.refit else of_seed(self.described, self.job.seed)
 
     @cached_property
@@ -128,8 +107,6 @@ class Context:
     def rows_alone(self) -> bool:
         """Whether a frozen encoder reads every row by itself: rows of folds, which are those of one file."""
         return "folds" in (self.described.get("drawn") or {})
-
-    # ------------------------------------------------------------------- rows that runs are scored on
 
     @property
     def tuning(self) -> TuningConfig:
@@ -144,10 +121,7 @@ class Context:
 
     @cached_property
     def held_out(self) -> list[Example]:
-        """Rows of the cell that a trial is scored on, so it must not see them, by its weights or by its choices.
-
-        Raises DataError where the stage subsample has not written the rows.
-        """
+        """Rows of the cell that a trial is scored on, so it must not see them, by its weights or by its choices."""
         if not self.without_dev:
             return []
         rows = read_jsonl(self.rows_file)
@@ -161,7 +135,6 @@ class Context:
 
     @cached_property
     def dev_rows(self) -> list[Example]:
-        """The development set."""
         return read_jsonl(self.dataset / rows_file(self.task, "dev"))
 
     @cached_property

@@ -1,9 +1,7 @@
 """Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
 
 A tensor whose bits are those of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json``
-beside them names it and the encoder's content hash. A frozen probe stores its head, BitFit its biases and head, LoRA
-the matrices that it changed. Who reads weights gets them whole, with the same bits. Drawn tensors (heads) are never
-left out: no file has them.
+beside them names it and the encoder's content hash. Drawn tensors (heads) are never left out: no file has them.
 
 What an earlier phase answers to the rows of another is computed here, too: this code is in the key of who learns it.
 """
@@ -76,10 +74,7 @@ def _same_bits(weight: Tensor, pretrained: Tensor | None) -> bool:
 
 
 def left_out(phase: RunPhase, stored: StoredRun) -> list[str]:
-    """The names of the weights of a phase's run that the encoder's files have.
-
-    Raises InputChanged when the encoder is another than the one that they were compared with.
-    """
+    """The names of the weights of a run that the encoder's files have; raises InputChanged for another encoder."""
     if FILE not in stored.files:
         return []
     listed = json.loads(stored.read_bytes(FILE))
@@ -100,10 +95,7 @@ def load_whole(phase: RunPhase, stored: StoredRun, name: str) -> dict[str, Tenso
 
 
 def earlier_answers(earlier: RunPhase, given: Handed, phase: RunPhase, *, hidden: bool) -> Handed:
-    """Return what an ``earlier`` phase has ``given`` with its outputs for the rows of ``phase``, and ``hidden`` states.
-
-    Texts are encoded as the earlier phase reads them, by its encoder's tokenizer; there is no dropout.
-    """
+    """Return what an ``earlier`` phase has ``given``, with answers and ``hidden`` states for the rows of ``phase``."""
     import torch
 
     from regft_core.data.batches import padding_of

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
-    """Return a function that scores a model of ``phase`` on ``examples`` by the task's primary metric.
-
-    Precision and decision are those with which the finished run is scored.
-    """
+    """Return a function that scores a model of ``phase`` on ``examples`` as the finished run is scored."""
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score, unfitted_decision
     from regft_core.evaluate.logits import predict
@@ -49,12 +46,7 @@ def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
     """The metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
 
-    A score is None where the model gave something that is no number. What a rule chooses by is shown like what was
-    only looked at; ``rows`` and the protocol tell which it is.
-
-    Args:
-        label: name of the phase, or of the member of it.
-        primary: the task's primary metric.
+    A score is None where the model gave something that is no number. ``label``: of the phase, or of a member of it.
     """
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # larger values are better here
     chosen_on = "dev" if rule == "best_on_dev_as_published" else "held_out"  # training rows that were set aside

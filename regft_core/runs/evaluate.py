@@ -7,7 +7,6 @@ from typing import Any
 
 from regft_core.data.examples import read_jsonl
 from regft_core.data.splits import set_files
-from regft_core.disk.canonical import sha256_json
 from regft_core.output import ProgressWriter
 from regft_core.runs.analyses import JudgedRun, from_npy, to_npy
 from regft_core.runs.code import Scope, code_of
@@ -19,19 +18,12 @@ from regft_core.runs.outputs import reads_text
 
 
 def _scope(context: Context) -> Scope:
-    """Return the code that evaluates this run."""
     task = context.task
     return scope_of("evaluate", (), [task["kind"]], task["metrics"], context.last.source)
 
 
 def evaluation_identity(context: Context) -> dict[str, Any]:
-    """Everything that determines the evaluation of a run."""
     return {"format": RUN_FORMAT, "phase": "evaluate", "run": context.last.key(), **evaluation_settings(context)}
-
-
-def evaluation_key(context: Context) -> str:
-    """Key of the evaluation of a run."""
-    return sha256_json(evaluation_identity(context))
 
 
 def evaluation_settings(context: Context) -> dict[str, Any]:
@@ -53,14 +45,10 @@ PREDICTIONS, LOGITS = "predictions/", "logits/"
 
 
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate (or find the evaluation of) one run.
+    """Evaluate (or find the evaluation of) one run, whose record of the stage finetune is ``trained``.
 
-    Args:
-        trained: the record of the finetune stage for this size and seed.
-
-    Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each
-    set's prediction file, and ``evaluations``: what each evaluation that is switched on found. A failed run
-    gives its record with ``status: failed`` and no sets.
+    Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each set's prediction file, and
+    ``evaluations``: what each evaluation that is switched on found. A failed run has no sets.
     """
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in shared} | {"cost": _cost(trained), "collapsed": None, "sets": {}}

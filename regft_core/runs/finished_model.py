@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 class FinishedModel:
-    """The model of a finished run: its own, or the regulariser that answers in the model's place.
-
-    Weights that were pruned are trained again.
-    """
+    """The model of a finished run, or the regulariser that answers in its place; pruned weights are trained again."""
 
     def __init__(self, context: Context) -> None:
         self._run, self._phase, self._task = context, context.last, context.task
@@ -70,10 +67,7 @@ class FinishedModel:
 
     @cached_property
     def decision(self) -> Decision | None:
-        """How its answers become decisions; None: the most probable label, or each above 0.5.
-
-        Offsets are those that training fitted.
-        """
+        """How its answers become decisions, by offsets that training fitted; None: as its kind does it."""
         from regft_core.evaluate.evaluated import unfitted_decision
 
         phase, task = self._phase, self._task
@@ -91,12 +85,10 @@ class FinishedModel:
 
     @property
     def tokenizer(self) -> Any:
-        """The encoder's tokenizer."""
         return self._phase.tokenizer
 
     @property
     def pooling(self) -> str:
-        """``model.pooling`` of the run."""
         return self._phase.encoder.pooling
 
     def _of_views(self) -> Iterator[tuple[Regulariser, dict[str, Tensor]]]:
@@ -156,17 +148,11 @@ class FinishedModel:
 
     @property
     def model(self) -> Any:
-        """The plain model, with what it needs for inference put back in; on its device.
-
-        Not where a regulariser answers instead of the model (``answered_by``).
-        """
+        """The plain model, with what it needs for inference put back in; not where one is ``answered_by`` another."""
         return self.trainee.model if self.kept else self._plain
 
     def answer(self, examples: Sequence[Example], on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
-        """[n, K] logits for ``examples``; raises RunFailed when one is not finite.
-
-        ``on_batch`` hears how many examples are done, where a model answers in batches.
-        """
+        """[n, K] logits; ``on_batch`` hears how many examples are done. Raises RunFailed when one is not finite."""
         if (predictor := self._stack.predictor) is None:
             return self.predict(self.encode(examples), on_batch)
         from regft_core.evaluate.evaluated import require_finite
@@ -178,7 +164,6 @@ class FinishedModel:
         return logits
 
     def encode(self, examples: Sequence[Example]) -> Encoded:
-        """Tokens of the examples."""
         return self._phase.encode(list(examples))
 
     @cached_property
@@ -221,10 +206,7 @@ class FinishedModel:
             yield collate(encoded, indices, padding_of(self.tokenizer), self._task["kind"]).to(self._device)
 
     def training_rows(self) -> list[Example]:
-        """The rows that fine-tuning trained on, before any of them is set aside.
-
-        Raises Unfit where those are another task's or have no labels.
-        """
+        """The rows of fine-tuning, before any is set aside; raises Unfit for another task's, or without labels."""
         data = self._phase.declared.data
         if data.task not in (None, self._run.job.task) or not data.labels:
             raise Unfit("fine-tuning does not train on this task's labels")

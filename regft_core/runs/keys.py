@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from regft_core.catalogue import KINDS, MERGES, METHODS, METRICS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.disk.reading import read_json
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 #: Raised when the meaning of anything in the store changes in a way that no hash shows.
 RUN_FORMAT = 6
 
-StageName = Literal[
-    "dataset", "subsample", "lengths", "training", "merge", "scored_merge", "evaluate", "evaluation", "report"
-]
-
-
 #: What reads labels and groups rows (in keys by content), and what warns of finished predictions.
 READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
 #: What turns texts into token ids, beside the tokenizer's files.
@@ -30,7 +25,7 @@ _SCORES = ("regft_core.evaluate.evaluated", "regft_core.evaluate.logits", JUDGIN
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 
-STAGES: Mapping[StageName, Scope] = {
+STAGES: Mapping[str, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
     "lengths": Scope(
@@ -53,16 +48,13 @@ STAGES: Mapping[StageName, Scope] = {
 
 
 def scope_of(
-    stage: StageName,
+    stage: str,
     own: Iterable[str] = (),
     kinds: Iterable[str] = (),
     metrics: Iterable[str] = (),
     source: ModelSource | None = None,
 ) -> Scope:
-    """Return the code of a stage with ``own`` entries and the files that no import names.
-
-    Those are kinds of task, metrics and the family of the encoder: the tasks and the configuration name them.
-    """
+    """Return the code of a stage with ``own`` entries and files that tasks and configuration name, not imports."""
     used = {*own, *map(KINDS.entry, kinds), *map(METRICS.entry, metrics)}
     if source is not None:
         used.add(family(source).module)
@@ -70,11 +62,7 @@ def scope_of(
 
 
 def scope_of_phase(phase: RunPhase, member: int | None = None) -> Scope:
-    """The code that trains a phase or a member of it, or that merges the members.
-
-    Beside the shared part that is what this phase uses and another may not: its active regularisers, the kind of its
-    rows' task, the encoder's family, the optimiser, what scores epochs.
-    """
+    """The code that trains a phase or a member of it, or that merges the members, with the plug-ins in use."""
     repeat, training, task = phase.repeat, phase.training, phase.run.task
     kinds, scored = {phase.rows.kind}, set[str]()
     if repeat is not None and member is None:

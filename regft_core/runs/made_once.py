@@ -94,10 +94,7 @@ def made_once(
 
 
 def _files(context: Context, scope: Scope) -> dict[str, str]:
-    """Hashes of the files of the code, by module or path, and of the encoders.
-
-    Weights may be read from their file whenever they are first used, also where the key has them by another run.
-    """
+    """Hashes of the files of the code, by module or path, and of the encoders, which may be read at any time."""
     sources = {phase.source for phase in context.phases}
     encoders = {str(source.path / name): sha256 for source in sources for name, sha256 in source.files}
     return code_of(scope).files | encoders

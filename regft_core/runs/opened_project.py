@@ -30,10 +30,7 @@ def opened(root: str) -> Project:
 
 
 def check_listed(project: Project, **given: str | int) -> None:
-    """Check names that a command line gave: ``method``, ``task``, ``size``, ``seed``.
-
-    Raises ConfigError for those that ``params.yaml`` does not list, with the nearest name.
-    """
+    """Raise ConfigError for a ``method``, ``task``, ``size`` or ``seed`` that ``params.yaml`` does not list."""
     grid, task = project.params.grid, str(given.get("task"))
     of_task = task in grid.tasks
     listed = {

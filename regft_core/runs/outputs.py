@@ -36,16 +36,11 @@ Plain = Mapping[str, Any]
 
 
 def cell_of(job: Job) -> Cell:
-    """The cell that a run belongs to."""
     return Cell(job.method, job.task, parse_size(job.size))
 
 
 def manifest_head(context: Context) -> dict[str, Any]:
-    """Return the part of a manifest about its cell, which is the same for all of its runs.
-
-    ``settings``: everything that acts on training, by its path, as MLflow compares runs; nothing of the machine.
-    Another metric or evaluation set does not change the training.
-    """
+    """Return the part of a manifest about its cell, with ``settings``: all that acts on training, by its path."""
     judging = {"description", "metrics", "primary", "ood", "submission"}
     phases = {
         phase.name: {
@@ -82,11 +77,7 @@ def _model(phase: RunPhase) -> dict[str, Any]:
 
 
 def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> None:
-    """Write ``work/<stage>`` of a cell from the records of its runs, sealed with its keys.
-
-    The settings of ``work/finetune`` are those of the cell; a search is described by its runs alone, so that no setting
-    of fine-tuning makes it another.
-    """
+    """Write ``work/<stage>`` of a cell; a search by its runs alone, so that no setting of fine-tuning changes it."""
     cell = cell_of(context.job)
     settings: dict[str, Any] = {}
     if stage == "finetune":
@@ -97,14 +88,12 @@ def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any
 
 
 def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
-    """Write the folder of a stage, which appears as a whole or not at all.
+    """Write the folder of a stage, which appears as a whole or not at all, sealed with its keys (``work.py``).
 
     Args:
         settings: beside the runs; ``primary``, the metric, in that of the evaluation.
-        records: of ``RunRecord``, from training with ``curve`` ([phase, step, epoch, loss, learning rate, gradient
-            norm]) and ``diagnostics`` ([phase, step, name, value]), from the evaluation with ``predictions`` (set ->
-            lines) and ``evaluations`` (name -> what is in ``FindingRecord`` and ``Finding``).
-        keys: of the plan, with which the folder is sealed (``work.py``).
+        records: of ``RunRecord``, from training with ``curve`` and ``diagnostics`` ([phase, step, name, value]), from
+            the evaluation with ``predictions`` (set -> lines) and ``evaluations`` (by name).
     """
     runs = [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
     with atomic_directory(target) as folder:
@@ -159,14 +148,8 @@ def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
     return files
 
 
-# ------------------------------------------- weights that DVC tracks (the run store has those of every run)
-
-
 def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
-    """Copy runs of the store into ``weights/``; return how many are new there.
-
-    Raises StoreError for a run whose weights the store does not have.
-    """
+    """Copy runs of the store into ``weights/``; return how many are new. Raises StoreError without their weights."""
     new = 0
     for key in keys:
         run, target = store.get(key), root / WEIGHTS / key

@@ -48,10 +48,7 @@ WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 
 
 def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -> StoredRun:
-    """Return the result of ``phase``, or of one member of it, from the store; trained first where that lacks it.
-
-    What was pruned or damaged since it was trained must come out the same.
-    """
+    """Return the result of ``phase``, or of one member of it, from the store; trained first where that lacks it."""
     merges = phase.repeat is not None and member is None
 
     def make(working: OpenRun, here: Mapping[str, Any]) -> Made:
@@ -142,10 +139,7 @@ def _merged(phase: RunPhase, here: Mapping[str, Any], weights: bool) -> tuple[di
 
 
 def _read(phase: RunPhase, need: Need, member: int | None = None) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
-    """Return a run of a phase with its tensors, the weights only where ``need`` says so; what is damaged is made again.
-
-    The tensors are whole, also those that are stored with the encoder alone; a failed run has none.
-    """
+    """Return a run of a phase with its whole tensors, weights only where ``need`` says so; a failed one has none."""
 
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         names = stored.tensor_names if stored.result["status"] == "ok" else []
@@ -201,10 +195,7 @@ def setting_of(phase: RunPhase) -> Setting:
 
 
 def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
-    """Rows, start and handed state of a phase as plain values; all of them are in its key.
-
-    Raises RunFailed when a phase before it failed.
-    """
+    """Rows, start and handed state of a phase as plain values; raises RunFailed when a phase before it failed."""
     from regft_core.evaluate.evaluated import positive_index
     from regft_core.runs.training_run import PhaseInputs
 

@@ -26,9 +26,6 @@ class Record(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# ------------------------------------------------------------------------------------ runs
-
-
 class Cost(Record):
     """Time, passes and memory of a run; passes are per batch of a step, in units of the batch."""
 
@@ -85,15 +82,11 @@ class EpochScore(NamedTuple):
 
 
 class EpochScores(Record):
-    """The scores of all epochs that were scored."""
-
     metric: str
     scores: list[EpochScore]
 
 
 class SetScores(Record):
-    """The scores of one run on one set."""
-
     n: int
     metrics: dict[str, float]
     #: Of the best answer that ignores the input.
@@ -133,16 +126,12 @@ class RunRecord(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether it ran to the end."""
         return self.status == "ok"
 
     @property
     def keys(self) -> dict[str, str]:
         """Phase -> key, of all phases."""
         return {**self.phases, "finetune": self.key}
-
-
-# ----------------------------------------------------------------------------------- files
 
 
 class SearchManifest(Record):
@@ -215,9 +204,6 @@ class Finding(Record):
     runs: list[FindingRecord]
 
 
-# --------------------------------------------------------------------------------- the data
-
-
 class PreparedSet(Record):
     """One evaluation set, as it was prepared; labels are its own where they differ from the task's."""
 
@@ -254,8 +240,6 @@ class PreparedTask(Record):
 
 
 class Draw(Record):
-    """The training rows of one seed."""
-
     sha256: str
     label_counts: dict[str, int] | None = None
     #: set -> its rows that have the text of a training row

@@ -1,7 +1,7 @@
 """The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on.
 
-The draws are part of what a run computes, so they are pure functions of (seed, task, size) and of (seed,
-phase, member); rows, their split and the names of the streams enter the key by content.
+Draws are pure functions of (seed, task, size) and of (seed, phase, member); rows, their split and the names of the
+streams enter the key by content.
 """
 
 from __future__ import annotations
@@ -35,15 +35,6 @@ class Summary(NamedTuple):
     pairs: bool
 
 
-class Draw(NamedTuple):
-    """How rows of a task are drawn (``data.subsample.draw``)."""
-
-    size: Size
-    seed: int
-    task: str
-    stratified: bool
-
-
 #: Rows, with the states of their files -> what a key needs of them: a plan asks for those of a cell once a method.
 _summaries: dict[tuple[Any, ...], Summary] = {}
 
@@ -59,7 +50,7 @@ class PhaseRows:
     Attributes:
         task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
         files: where they are, one file after the other.
-        draw: which of them; None for all.
+        draw: size, seed, task and whether it is stratified, of a draw among them; None for all.
         labelled: whether the labels are the task's, else all are 0; ``taught``: whether the head answers the task all
             the same, as an earlier phase does.
         judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
@@ -70,7 +61,7 @@ class PhaseRows:
     task: dict[str, Any]
     dataset: Path
     files: tuple[Path, ...]
-    draw: Draw | None = None
+    draw: tuple[Size, int, str, bool] | None = None
     labelled: bool = True
     taught: bool = False
     judging: Path | None = None
@@ -101,11 +92,11 @@ class PhaseRows:
 
     @cached_property
     def _read(self) -> tuple[list[Example], Summary]:
-        """The rows, and what a key needs of these."""
         source = self._source
         rows = [row for file in self.files for row in read_jsonl(file)]
         if self.draw is not None:
-            drawn = draw([row.label for row in rows], **self.draw._asdict(), kind=self.task["kind"])
+            (size, seed, task, stratified), labels = self.draw, [row.label for row in rows]
+            drawn = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=self.task["kind"])
             rows = [rows[index] for index in drawn]
         if self.judging is not None or self.texts:
             texts = {*self.texts, *map(text_key, read_jsonl(self.judging) if self.judging else ())}
@@ -157,11 +148,8 @@ def with_more_rows(
 ) -> TrainingConfig:
     """``training`` of a phase with ``max_steps`` and ``warmup_steps`` scaled by its rows, rounded up.
 
-    Args:
-        task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is unless it
-            takes the steps of all rows.
-        size: of the evaluated runs.
-        judged, now: rows of each set in the evaluated runs and in this one; ``train`` of them train.
+    A phase on another task's rows, or on a number of rows of its own, stays as it is unless it takes the steps of all
+    rows. ``judged``, ``now``: rows of each set in the evaluated runs, which have ``size``, and in this one.
     """
     data, own = phase.data, phase.data.steps == "own"
     if own and (data.task not in (None, task) or data.size not in (None, "full")):
@@ -172,9 +160,6 @@ def with_more_rows(
     texts = now.get("unlabelled", 0) if own and data.size == "full" and not data.labels else 0
     scaled = {n: math.ceil(steps * (now["train"] + texts) / (before + texts)) for n, steps in steps_of.items() if steps}
     return training.model_copy(update=scaled)
-
-
-# ---------------------------------------------------------------------- which rows, and random streams
 
 
 def split_rows(
@@ -188,11 +173,8 @@ def split_rows(
 ) -> tuple[list[int], list[int]]:
     """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
 
-    Repeated phases draw again per member (not folds), as weight mixup does. With ``groups``, one for each row, whole
-    groups are set aside, so that the share is met as nearly as they allow.
-
-    Raises:
-        DataError: nothing is left to train on, or all rows are of one group.
+    With ``groups``, one for each row, whole groups are set aside, so that the share is met as nearly as they allow.
+    Raises DataError where nothing is left to train on, or all rows are of one group.
     """
     if share == 1.0:
         return list(range(count)), []
@@ -222,10 +204,7 @@ def member_label(phase: str, member: int | None) -> str:
 
 
 def run_rows(phase: Phase, member: int | None, rows: PhaseRows, seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Numbers of the rows to train on, of those set aside for the method (``data.split``), and for choosing the epoch.
-
-    Raises DataError where ``training.checkpoint_share`` leaves none to train on.
-    """
+    """Numbers of the rows to train on, of those set aside for the method, and of those that choose the epoch."""
     varies = phase.repeat is not None and "split" in phase.repeat.vary
     number = (member or 0) if varies else 0
     train, validation = split_rows(rows.summary.length, phase.data.split, seed, phase.run_name, number, rows.groups)
@@ -257,10 +236,7 @@ def trial_rows(
     seed: int,
     fold: int | None,
 ) -> list[int]:
-    """Return the rows (numbers) of a run that a trial is scored on: a share of them, or one fold.
-
-    Folds are stratified; rows of one group, or of one text, stay together.
-    """
+    """Return the rows (numbers) that a trial is scored on: a share, or one stratified fold, which splits no group."""
     if fold is None:
         return split_rows(len(rows), tuning.split, seed, "tuning", 0, groups)[1]
     parts = divide(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import finetune, search
+from regft_core.runs.train import Record, finetune, search
 from regft_core.runs.trials import choice_of
 from regft_core.settings.project import Project
 
-Record = dict[str, Any]
 Stage = Literal["search", "finetune", "evaluate"]
 STAGES: tuple[Stage, ...] = ("search", "finetune", "evaluate")
 
@@ -22,13 +21,7 @@ STAGES: tuple[Stage, ...] = ("search", "finetune", "evaluate")
 def run(
     job: Job, project: Project | None = None, *, device: str = "cpu", until: Stage = "evaluate"
 ) -> dict[Stage, Record]:
-    """The record of every stage of one run up to ``until``, found in the run store or computed.
-
-    Where values are tuned and the job does not have them, the stored trials choose them.
-
-    Args:
-        project: whose configuration holds for all of it; opened where the caller has none.
-    """
+    """The record of every stage of one run up to ``until``, with the values that its trials choose, if any."""
     project = project or open_project(Path(job.root))
     tuned = choice_of(job, project, device=device)
     context = Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)

@@ -34,13 +34,11 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRun:
-    """A complete run: identity, result, files, and its tensors unless they were pruned.
+    """A complete run: identity, result, files, and its tensors unless they were pruned, whoever deleted them.
 
-    Tensors that are not there were pruned, whoever deleted them. The time of the folder is when they were last read.
-
-    Raises ``DamagedRun`` on construction when the directory is not a complete, intact run: sizes
-    of all files and hashes of the identity and the result are compared with the manifest. Raises
-    another ``StoreError`` when the system refuses to read it.
+    The time of the folder is when tensors were last read. Raises ``DamagedRun`` on construction when the directory is
+    not a complete, intact run: sizes of all files and hashes of the identity and the result are compared with the
+    manifest. Raises another ``StoreError`` when the system refuses to read it.
     """
 
     def __init__(self, key: str, path: Path) -> None:
@@ -111,11 +109,7 @@ class StoredRun:
         return str(self.entries[name + TENSORS_SUFFIX]["sha256"])
 
     def load_tensors(self, name: str = "weights") -> dict[str, Tensor]:
-        """Return committed tensors, hash-checked, on the CPU.
-
-        Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
-        ``StoreError`` when they cannot be read now.
-        """
+        """Return committed tensors, hash-checked, on the CPU; raises as ``check``, and ``PrunedRun``."""
         with suppress(OSError):  # a hint for pruning
             os.utime(self.path)
         try:
@@ -131,7 +125,6 @@ class StoredRun:
 
     @property
     def files(self) -> list[str]:
-        """Names of the files committed beside result and tensors."""
         return [n for n in self.entries if n not in (IDENTITY, RESULT) and not n.endswith(TENSORS_SUFFIX)]
 
     def read_bytes(self, name: str) -> bytes:
@@ -143,10 +136,8 @@ class StoredRun:
 class OpenRun:
     """The exclusive right to produce one run, within the block of ``RunStore.open``.
 
-    ``finished`` is the complete run if there is one already: use it (train only if its weights
-    were pruned and are needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next
-    process that opens the key. ``target``: the folder of the complete run. ``guard`` and ``environment``: see
-    ``RunStore.open``.
+    ``finished`` is the complete run if there is one already: use it (train only if its weights were pruned and are
+    needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
     """
 
     key: str
@@ -162,23 +153,15 @@ class OpenRun:
 
     @property
     def path(self) -> Path:
-        """The folder of the run while it is produced."""
         return self.target.with_name(self.target.name + PARTIAL)
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Store everything needed to continue, and the environment, in place of the checkpoint before.
-
-        Raises ``StoreError`` when the disk refuses (the earlier checkpoint stays), ``TypeError`` or ``ValueError``
-        when ``meta`` is not JSON.
-        """
+        """Store everything needed to continue; where ``StoreError`` is raised the checkpoint before stays."""
         texts = {"meta": canonical_json(meta), "environment": canonical_json(self.environment)}
         write_checked(self.path / CHECKPOINT, tensors, texts)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return ``(tensors, meta)`` of the checkpoint, or None to start afresh.
-
-        One that is damaged, or was made in another environment (``RunStore.open``), is removed with a warning.
-        """
+        """Return the checkpoint's tensors and meta, or None; one that is damaged or of another environment goes."""
         path, now = self.path / CHECKPOINT, canonical_json(self.environment)
         try:
             tensors, texts = read_checked(path)

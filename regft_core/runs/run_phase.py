@@ -1,8 +1,4 @@
-"""One phase of one run: what it reads, settled when it is first asked for, and its key.
-
-A key is the hash of everything that determines a result, the code included. It is computed in the process that trains,
-from the code that this process has loaded.
-"""
+"""One phase of one run: what it reads, settled when it is first asked for, and its key, the hash of all that acts."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import environment
 from regft_core.runs.keys import RUN_FORMAT, scope_of_phase
-from regft_core.runs.rows import Draw, PhaseRows, member_streams, run_rows, with_more_rows
+from regft_core.runs.rows import PhaseRows, member_streams, run_rows, with_more_rows
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.method import FINETUNE, Phase, optimiser_steps
 from regft_core.schema.methods import DataConfig, RepeatConfig
@@ -58,7 +54,6 @@ class RunPhase:
 
     @property
     def training(self) -> TrainingConfig:
-        """The settled protocol."""
         return self.settled.training
 
     @property
@@ -89,7 +84,6 @@ class RunPhase:
 
     @property
     def tokenizer(self) -> Any:
-        """The encoder's tokenizer."""
         return kept_tokenizer(self.source)
 
     @property
@@ -147,10 +141,9 @@ class RunPhase:
         return self._rows(DataConfig(task=self.declared.data.task, size="full", labels=False))
 
     def _rows(self, data: DataConfig) -> PhaseRows:
-        """The cell's own rows, or rows of a task drawn where ``data`` asks for them.
+        """The cell's own rows, or rows of a task drawn where ``data`` asks for them, ``unlabelled`` texts among them.
 
-        Where no labels are read, nor the cell's rows, texts of the task's split ``unlabelled`` are among them; none has
-        a text that the run is evaluated on.
+        None has a text that the run is evaluated on.
         """
         run, task = self.run, data.task or self.run.job.task
         own = task == run.job.task
@@ -162,7 +155,7 @@ class RunPhase:
             raise DataError(code, f"{files[0]} is missing; run `dvc repro`, whose stage subsample writes it")
         if not of_cell:
             stratified = run.params.subsample.stratified and data.labels
-            draw = Draw("full" if data.size is None else data.size, self.seed, task, stratified)
+            draw = ("full" if data.size is None else data.size, self.seed, task, stratified)
             if not data.labels and (more := dataset / UNLABELLED).is_file():
                 files.append(more)
         return PhaseRows(
@@ -228,10 +221,7 @@ class RunPhase:
 
     @property
     def weights_wanted(self) -> bool:
-        """Whether anything starts from, or needs, its weights; the last phase's are the result.
-
-        What answers in place of the model and does not read the encoder leaves none.
-        """
+        """Whether anything starts from, or needs, its weights; the last phase's are the result, if it reads them."""
         if self.name == FINETUNE:
             return compose.answers_without_encoder(self.entries) is None
         later = self.run.phases[self.run.phases.index(self) + 1 :]
@@ -311,10 +301,7 @@ class RunPhase:
         }
 
     def _shared_identity(self) -> dict[str, Any]:
-        """Return the part of the identity besides rows, seed and earlier phases.
-
-        Regularisers of strength 0 do nothing, so they and their code are left out.
-        """
+        """Return the part besides rows, seed and earlier phases; regularisers of strength 0 do nothing, so none."""
         code = code_of(scope_of_phase(self, 0))
         return {
             "phase": self.declared.run_name,

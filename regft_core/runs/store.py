@@ -61,10 +61,7 @@ class RunStore:
         return self.path / "runs" / key[:2] / key
 
     def get(self, key: str) -> StoredRun | None:
-        """Return the complete run of ``key``, or None.
-
-        Sizes of all files and hashes of identity and result are checked; a damaged run is
-        reported in a warning and counts as absent, so that it is trained again. Needs no lock, writes nothing.
+        """Return the complete run of ``key``, or None; a damaged run counts as absent. Needs no lock, writes nothing.
 
         Raises ``StoreError`` when the system refuses to read the run, ``NotStored`` in a store to look runs up.
         """
@@ -83,8 +80,6 @@ class RunStore:
         """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""
         return bool(_KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
 
-    # ------------------------------------------------------------------------- one process per run
-
     @contextmanager
     def open(
         self,
@@ -96,12 +91,10 @@ class RunStore:
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        If the run is complete by then, ``.finished`` has it; a damaged one is set aside first, with a warning.
-
         Args:
             guard: called right before the run becomes complete; if it raises, nothing is stored.
-            environment: what the bits may depend on without being in the identity, as JSON (kind
-                of device, threads); a checkpoint of another environment is not continued.
+            environment: what the bits may depend on without being in the identity; a checkpoint of another environment
+                is not continued.
 
         Raises ``StoreError`` if the store cannot be written, ``NotStored`` in a store to look runs up.
         """
@@ -113,10 +106,7 @@ class RunStore:
 
     @contextmanager
     def _locked(self, key: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock of ``key`` within the block; without ``wait`` yields False where another process has it.
-
-        The system releases it when its holder dies. Raises ``StoreError``.
-        """
+        """Hold the lock of ``key`` within the block; without ``wait`` yields False where another process has it."""
         # No fallback to a file that merely exists: it would outlive its process.
         lock = FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
         with explained(lock.lock_file):
@@ -132,10 +122,7 @@ class RunStore:
             lock.release()
 
     def _intact(self, key: str, *, hashed: bool = False) -> StoredRun | None:
-        """Return the complete run, whose lock is held; a damaged one is renamed to ``<key>.damaged``, with a warning.
-
-        An earlier one of that name goes. ``hashed``: with a look at every file.
-        """
+        """Return the complete run, whose lock is held; sets it aside if damaged. ``hashed``: look at every file."""
         path = self.directory(key)
         if not path.is_dir():
             return None
@@ -156,10 +143,9 @@ class RunStore:
             return None
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
-        """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
+        """Return ``read(ensure())``; a run that is found damaged or pruned in it is ensured once more.
 
-        So is one that another process prunes between the two.
-        ``ensure`` finds or trains the run and has closed it; ``read`` loads from it. Raises what they raise.
+        ``ensure`` finds or trains the run and has closed it; ``read`` loads from it.
         """
         try:
             return read(ensure())
@@ -170,8 +156,6 @@ class RunStore:
             log.info("%s: once more", gone)
         return read(ensure())
 
-    # ------------------------------------------------------------------------- between machines
-
     def pack(self, key: str) -> dict[str, bytes] | None:
         """Return the files of a complete run, without its weights where those were pruned; None where there is none."""
         stored = self.get(key)
@@ -181,10 +165,7 @@ class RunStore:
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
-        """Put a packed run into a store that does not have it yet, once its hashes were checked.
-
-        Raises StoreError: the bytes are not those of a complete run of this key, or the disk refuses.
-        """
+        """Put a packed run into a store that lacks it; raises StoreError where it is no complete run of this key."""
         with self._locked(key):
             if self.holds(key):
                 return
@@ -194,8 +175,6 @@ class RunStore:
                         raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name}")
                     fill_in(folder / name, content)
                 StoredRun(key, folder).check()
-
-    # ------------------------------------------------------------------------- the whole store
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of all complete runs, in order."""
@@ -209,12 +188,11 @@ class RunStore:
                 yield key, path
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
-        """Delete tensors, least recently used first, until they fit the budget.
+        """Delete tensors, least recently used first, until they fit the budget (by default the store's, if it has one).
 
         Damaged runs that were set aside go first, as a whole; then weights of complete runs (their results stay) and
-        checkpoints of runs nobody works on. Keys in ``keep``, runs that are open and those that may
-        not be written are spared, so more than the budget may remain, with a warning. ``budget_bytes`` defaults to
-        the store's; without any budget nothing happens.
+        checkpoints of runs nobody works on. Keys in ``keep`` and runs that are open are spared, so more than the budget
+        may remain, with a warning.
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:

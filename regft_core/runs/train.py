@@ -17,10 +17,7 @@ Record = dict[str, Any]
 
 
 def search(context: Context) -> Record:
-    """Produce the phases of one run before fine-tuning; returns their keys and their merged record.
-
-    A phase whose loss became NaN gives ``status: failed``, and the phases after it are not run.
-    """
+    """Produce the phases of one run before fine-tuning, up to one that fails; returns their keys and merged record."""
     done: dict[str, Record] = {}
     status: Record = {"status": "ok", "error": None}
     for phase in context.phases[:-1]:
@@ -63,14 +60,7 @@ CHOSEN_ON_DEV = "hyper-parameters were chosen on the development set that also j
 
 
 def finetune(context: Context, searched: Record) -> Record:
-    """Run (or find) the fine-tuning of one run and return its record.
-
-    Args:
-        searched: the record of the search stage for this size and seed.
-
-    The plain weights (weight views folded) are in the run store under the record's ``key``.
-    A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
-    """
+    """Run (or find) the fine-tuning of one run, whose record of the stage search is ``searched``; return its record."""
     phase, before = context.last, bool(context.method.earlier)
     record: Record = {
         "size": context.job.size,
@@ -108,10 +98,7 @@ def finetune(context: Context, searched: Record) -> Record:
 def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
     """Return the declared passes of all phases relative to plain fine-tuning under the shared protocol.
 
-    A forward counts 1 and a backward 2 (``schema/method.py``). None where nothing tells the size of an encoder.
-
-    Args:
-        steps: phase -> steps that it took, all members together.
+    None where nothing tells the size of an encoder. ``steps``: phase -> steps that it took, all members together.
     """
     project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
     for phase in map(context.phase, steps):

@@ -79,14 +79,10 @@ class PhaseInputs:
 
     @property
     def training_labels(self) -> list[Any]:
-        """The labels of the training rows."""
         return [self.encoded.labels[row] for row in self.train_rows]
 
     def target_scale(self) -> Scale | None:
-        """The scale of the training rows' targets; None where labels are no values, or are not read.
-
-        Raises RunFailed where answers in float32 cannot show their differences.
-        """
+        """The scale of the rows' targets, None for labels; raises RunFailed for one too narrow for float32."""
         return find(self.setting.kind).target_scale(self.training_labels) if self.labelled else None
 
     def learned(self, scale: Scale | None) -> PhaseInputs:
@@ -100,10 +96,7 @@ class PhaseInputs:
 
 @dataclass
 class TrainedPhase:
-    """A phase: its model as the regularisers want it, fitted, and its loop; the rest is known after training.
-
-    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
-    """
+    """A phase and its loop, if it is not ``skipped`` for a reason; the rest is known after training."""
 
     trainee: Trainee
     stack: Stack
@@ -167,10 +160,7 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
 
 
 def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
-    """Everything of a phase that comes before the loop; ``loop_options`` go to :class:`Loop`.
-
-    Raises ModelError when a regulariser cannot act on this encoder.
-    """
+    """Everything of a phase that comes before the loop; raises ModelError, see ``train``."""
     make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
     trainee, stack = build(inputs)
     reason = stack.skip(trainee)
@@ -202,10 +192,8 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     """Run a phase to its end, with ``loop_options`` of :class:`Loop`; the trainee keeps its weight views in place.
 
-    Raises:
-        RunFailed: the loss became NaN.
-        ModelError: a regulariser cannot act on this encoder.
-        RegftError: another thread of this process loads or trains a model.
+    Raises RunFailed where the loss became NaN, ModelError where a regulariser cannot act on this encoder, RegftError
+    where another thread of this process loads or trains a model.
     """
     phase = prepare(inputs, **loop_options)
     if (loop := phase.loop) is not None:
@@ -220,8 +208,7 @@ def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:
     """Return what is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
 
-    Of the last phase these are plain weights, with every view folded; before it, the trained ones
-    behind views that are handed over.
+    Of the last phase these are plain weights, with every view folded; before it, the trained ones behind views.
     """
     stack, trainee = trained.stack, trained.trainee
     tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.setting.final else {}}

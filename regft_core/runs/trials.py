@@ -14,7 +14,7 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.data.examples import to_jsonl
-from regft_core.disk.canonical import sha256_json, sha256_text
+from regft_core.disk.canonical import sha256_text
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
@@ -23,18 +23,15 @@ from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.opened_project import Job
 from regft_core.runs.records import Trial
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import finetune, search
+from regft_core.runs.train import Record, finetune, search
 from regft_core.schema.params import TuningConfig
 from regft_core.settings.project import Project
 
-Record = dict[str, Any]
-
 
 def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
-    """Return what was tried and chosen for the run of one seed, from the ``records`` of the trials that choose.
+    """Return what was tried and chosen for the run of one seed (``Tuned``), from the records of the trials that choose.
 
-    A trial that failed for a seed is not chosen, unless all failed; of equal trials the first is taken. The result
-    holds ``values`` (the choice), ``chosen`` (its number) and every trial of the run with its score.
+    A trial that failed for a seed is not chosen, unless all failed; of equal trials the first is taken.
     """
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0
 
@@ -70,10 +67,7 @@ def _over_folds(records: Sequence[Record]) -> Record:
 
 
 def trials_that_choose(project: Project, job: Job) -> list[Job]:
-    """The trials that the choice for a run is made from, in their order, once for each fold; empty where none is tuned.
-
-    They are the run's own, or those of all seeds where these choose together.
-    """
+    """The trials (of all seeds, where these choose together) that choose for a run, in order, once for each fold."""
     tuning = project.params.tuning
     folds = [None] if tuning is None or tuning.folds is None else range(tuning.folds)
     together = tuning is not None and tuning.selection != "split"
@@ -86,14 +80,10 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
 
 
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
-    """Return the choice of the trials of one run of the grid (``choose``); None where nothing is tuned.
+    """Return the choice of the trials of one run of the grid; None where nothing is tuned, or the job has its values.
 
-    None also for a job that has its values, and for a refit, whose values the trials of the evaluated runs chose.
-
-    The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
-    here, by itself.
-
-    Raises NotStored: ``job.stored_only``, and a trial is not there.
+    A trial that is not in the run store (it was damaged since, or the values were edited) is run here, by itself.
+    Raises NotStored for a job that is ``stored_only``.
     """
     trials = [] if job.refit or job.values is not None else trials_that_choose(project, job)
     if not trials or project.params.tuning is None:
@@ -118,10 +108,7 @@ def look_up_trial(trial: Job, project: Project) -> Record | None:
 
 
 def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
-    """Train one trial and score it; ``score`` is None when it failed.
-
-    ``job.values`` are those of the trial, ``job.trial`` its number.
-    """
+    """Train one trial and score it; ``score`` is None when it failed."""
     context = Context(job, device, project)
     searched = search(context)
     trained, cost = finetune(context, searched), searched["cost"]
@@ -147,13 +134,7 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     return record | {name: result.get(name) for name in ("status", "error", "score")}
 
 
-def score_key(context: Context) -> str:
-    """Key of the score of a trial."""
-    return sha256_json(score_identity(context))
-
-
 def score_identity(context: Context) -> Record:
-    """Everything that determines the score of a trial."""
     return {
         "format": RUN_FORMAT,
         "phase": "trial score",
@@ -171,10 +152,7 @@ def _score_scope(context: Context) -> Scope:
 
 
 def beside(context: Context, method: str) -> Context:
-    """The context of ``method``'s run beside that of ``context``; where values are tuned, its trials choose them.
-
-    Raises NotStored: ``job.stored_only``, and a trial is not there.
-    """
+    """The context of ``method``'s run beside that of ``context``; where values are tuned, its trials choose them."""
     if method == context.job.method:
         return context
     job = replace(context.job, method=method, values=None)

@@ -34,8 +34,6 @@ MANIFEST, RESULT, CURVES, LOGGED = "manifest.json", "result.json", "curves.csv",
 
 
 class CurvePoint(NamedTuple):
-    """One optimiser step of one run."""
-
     seed: int
     phase: str
     step: int
@@ -56,10 +54,7 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of one run on one set, by row: identifiers, gold labels [n], predictions [n].
-
-    ``scored``: of each row the probabilities of the set's labels, or the value.
-    """
+    """Predictions of one run on one set, by row; ``scored``: probabilities of the labels, or the value."""
 
     ids: list[str]
     gold: Any
@@ -69,11 +64,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Work:
-    """The outputs of a project's stages.
-
-    All methods that read raise DataError where a file is missing or is not what it should be; the message has the
-    file, the key in it and the stage to run.
-    """
+    """The outputs of a project's stages; raises DataError for a file that is missing or not what it should be."""
 
     root: Path
 
@@ -81,25 +72,18 @@ class Work:
         """``work/<stage>/<method>/<task>/<size>``."""
         return self.root / "work" / stage / cell.directory
 
-    def manifest_file(self, stage: str, cell: Cell) -> Path:
-        """The file of ``search`` and ``finetune``; it is there when the cell was run."""
-        return self.folder(stage, cell) / MANIFEST
-
-    def result_file(self, cell: Cell) -> Path:
-        """The file of ``evaluation``; it is there when the cell was evaluated."""
-        return self.folder("evaluate", cell) / RESULT
+    def result_file(self, stage: str, cell: Cell) -> Path:
+        """The records of a stage; the file is there when the cell was run."""
+        return self.folder(stage, cell) / (RESULT if stage == "evaluate" else MANIFEST)
 
     def search(self, cell: Cell) -> SearchManifest:
-        """Read the results of the phases before fine-tuning."""
-        return read(self.manifest_file("search", cell), SearchManifest, "search")
+        return read(self.result_file("search", cell), SearchManifest, "search")
 
     def finetune(self, cell: Cell) -> Manifest:
-        """Read the results of fine-tuning."""
-        return read(self.manifest_file("finetune", cell), Manifest, "finetune")
+        return read(self.result_file("finetune", cell), Manifest, "finetune")
 
     def evaluation(self, cell: Cell) -> Evaluation:
-        """The scores."""
-        return read(self.result_file(cell), Evaluation, "evaluate")
+        return read(self.result_file("evaluate", cell), Evaluation, "evaluate")
 
     def findings(self, cell: Cell) -> dict[str, Finding]:
         """Name -> what each evaluation beyond the scores found; the stage writes their folder as a whole."""
@@ -107,7 +91,6 @@ class Work:
         return {file.stem: read(file, Finding, "evaluate") for file in files}
 
     def predictions_file(self, cell: Cell, seed: int, name: str) -> Path:
-        """The predictions of one run on the set ``name``."""
         return self.folder("evaluate", cell) / "predictions" / f"seed-{seed}" / f"{name}.jsonl"
 
     def predictions(self, cell: Cell, seed: int, name: str, kind: str) -> Predictions:
@@ -143,15 +126,21 @@ class Work:
 
     def _steps(self, name: str, cell: Cell, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
         """Read the CSV files of search and finetune with a row for each step, in the order of ``seeds``."""
-        files = [(self.folder(stage, cell) / name, stage) for stage in ("search", "finetune")]
-        return [step for path, stage in files if path.is_file() for step in _rows_of_steps(path, stage, seeds, read)]
+        steps = list[P]()
+        for stage in ("search", "finetune"):
+            path, by_seed = self.folder(stage, cell) / name, dict[str, list[list[str]]]()
+            try:
+                for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else ()):
+                    by_seed.setdefault(row[0], []).append(row)
+                steps += [read(*row) for seed in seeds for row in by_seed.get(str(seed), [])]
+            except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
+                raise wrong(path, f"not a log of steps ({error})", stage) from error
+        return steps
 
     def task_file(self, task: str) -> Path:
-        """The prepared task."""
         return self.root / "work" / "datasets" / task / "task.json"
 
     def task(self, task: str) -> PreparedTask:
-        """The prepared task."""
         return read(self.task_file(task), PreparedTask, "subsample")
 
     def groups(self, task: str) -> dict[str, dict[str, str]]:
@@ -160,15 +149,12 @@ class Work:
         return dict(_json(path, "subsample")) if path.is_file() else {}
 
     def subsample_file(self, task: str, size: str) -> Path:
-        """The file of ``subsample``."""
         return self.root / "work" / "subsamples" / task / size / "manifest.json"
 
     def subsample(self, task: str, size: str) -> Subsample:
-        """The training rows that were drawn at one size."""
         return read(self.subsample_file(task, size), Subsample, "subsample")
 
     def lengths_file(self, task: str) -> Path:
-        """The file of ``lengths``."""
         return self.root / "work" / "lengths" / f"{task}.json"
 
     def lengths(self, task: str) -> dict[str, Any]:
@@ -177,7 +163,6 @@ class Work:
 
 
 def dataset_folder(root: Path, task: str) -> Path:
-    """Return the folder of a task's prepared rows."""
     return root / "work" / "datasets" / task
 
 
@@ -192,16 +177,6 @@ def described_task(root: Path, task: str) -> dict[str, Any]:
 def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> DataError:
     """The error about a file of ``work/`` that a stage has to write again."""
     return DataError(code, f"{path}: {what}\n    -> run `dvc repro` (stage {stage}), then this again")
-
-
-def _rows_of_steps(path: Path, stage: str, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
-    by_seed: dict[str, list[list[str]]] = {}
-    try:
-        for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]):
-            by_seed.setdefault(row[0], []).append(row)
-        return [read(*row) for seed in seeds for row in by_seed.get(str(seed), [])]
-    except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
-        raise wrong(path, f"not a log of steps ({error})", stage) from error
 
 
 def _json(path: Path, stage: str) -> Any:
@@ -219,8 +194,6 @@ def read(path: Path, model: type[R], stage: str) -> R:
     except ValidationError as error:
         raise wrong(path, validation_text(error), stage) from error
 
-
-# ------------------------------------------------------------------------------ folders with keys
 
 KEY_FILE = "key.json"
 #: Larger files are compared by size only: the keys of runs have the content of the rows in them.

@@ -83,7 +83,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     judged = None
-    if accuracy is not None or (job.refit and Work(context.root).result_file(cell_of(job)).is_file()):
+    if accuracy is not None or (job.refit and Work(context.root).result_file("evaluate", cell_of(job)).is_file()):
         judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
     refit = abstain = None
     data = context.last.rows

@@ -87,7 +87,7 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
     Raises DataError where a file of ``work/`` is not what it should be, StoreError for the report's numbers.
     """
     work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
-    trained = [cell for cell in cells if work.manifest_file("finetune", cell).is_file()]
+    trained = [cell for cell in cells if work.result_file("finetune", cell).is_file()]
     entries = [_CellFiles(work, cell, seeds, store, reported.get(MARK) or "").entry(reported) for cell in trained]
     return [entry for entry in entries if entry.nested]
 
@@ -117,17 +117,17 @@ class _CellFiles:
         self.manifest = work.finetune(cell)
         recorded = {run.seed: run for run in self.manifest.runs}
         self.runs = {seed: recorded[seed] for seed in seeds if seed in recorded}
-        result = work.evaluation(cell) if work.result_file(cell).is_file() else None
+        result = work.evaluation(cell) if work.result_file("evaluate", cell).is_file() else None
         self.evaluations = self._current(result.runs if result else ())
         self.findings = {name: self._current(found.runs) for name, found in work.findings(cell).items()}
-        searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
+        searched = work.search(cell).runs if work.result_file("search", cell).is_file() else ()
         self.searches = {run.seed: run for run in searched}
         self.curves = read_curves(work, cell, list(self.runs.values()))
         self.params = parameters(cell, self.manifest.settings)
         self.config = {"config.yaml": self.manifest.config} if self.manifest.config else {}
         self.primary = result.primary if result else ""
         self.mark = {"primary": self.primary, MARK: mark}
-        self.end = int(work.manifest_file("finetune", cell).stat().st_mtime * 1000)
+        self.end = int(work.result_file("finetune", cell).stat().st_mtime * 1000)
 
     def _current(self, records: Iterable[R]) -> dict[int, R]:
         """Seed -> its record, of the runs as they are now."""

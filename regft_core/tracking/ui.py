@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from regft_core.errors import RegftError
-from regft_core.grid.worker_processes import Terminated, termination_raises
+from regft_core.grid.executors import Terminated, termination_raises
 from regft_core.metrics import higher_is_better
 from regft_core.tracking.entries import VERDICTS, Entry
 

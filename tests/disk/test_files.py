@@ -128,9 +128,6 @@ def test_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-# --------------------------------------------------------------------------------------------- reading
-
-
 DAMAGED = {
     "cut": b'{"a": ',
     "empty": b"",

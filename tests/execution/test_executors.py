@@ -16,7 +16,7 @@ from regft_core.grid.executors.processes import staying
 from regft_core.models.devices import visible_devices
 from regft_core.schema.params import ExecutionConfig
 from tests.errors import raises_code
-from tests.execution import cluster_jobs
+from tests.execution import contract_jobs
 from tests.promises.kit import change
 from tests.small_project import REPOSITORY, build
 
@@ -62,9 +62,9 @@ def run(queue):
 
 
 def test_workers_are_bound_to_devices_and_lead_their_own_groups() -> None:
-    found = run_all([1] * 6, cluster_jobs.square, executor="processes", devices=["one", "two"])
+    found = run_all([1] * 6, contract_jobs.square, executor="processes", devices=["one", "two"])
     assert {device for _, device in found} <= {"one", "two"}
-    processes = run_all([0] * 4, cluster_jobs.leader, executor="processes", per_device=2)
+    processes = run_all([0] * 4, contract_jobs.leader, executor="processes", per_device=2)
     assert all(leads for _, leads in processes)
     assert os.getpid() not in {pid for pid, _ in processes}
     assert not any(alive(pid) for pid, _ in processes)
@@ -74,7 +74,7 @@ def test_workers_are_bound_to_devices_and_lead_their_own_groups() -> None:
 def test_after_an_error_a_device_gets_a_fresh_process(device: str) -> None:
     """An error of a GPU stays with the process; every later job would fail in turn."""
     with pytest.raises(JobsFailed) as caught:
-        run_all(["pid", "raise", "pid", "pid"], cluster_jobs.pid_or_raise, executor="processes", devices=(device,))
+        run_all(["pid", "raise", "pid", "pid"], contract_jobs.pid_or_raise, executor="processes", devices=(device,))
     before, _, after, last = caught.value.results
     assert (before == after) == (device == "cpu")
     assert after == last
@@ -83,9 +83,9 @@ def test_after_an_error_a_device_gets_a_fresh_process(device: str) -> None:
 def test_workers_that_stay_read_edited_settings(tmp_path: Path) -> None:
     root = build(tmp_path / "project")
     with staying():
-        [first] = run_all([str(root)], cluster_jobs.epochs, executor="processes", devices=["cpu"])
+        [first] = run_all([str(root)], contract_jobs.epochs, executor="processes", devices=["cpu"])
         change(root, training={"epochs": first[1] + 1})
-        [second] = run_all([str(root)], cluster_jobs.epochs, executor="processes", devices=["cpu"])
+        [second] = run_all([str(root)], contract_jobs.epochs, executor="processes", devices=["cpu"])
     assert second == [first[0], first[1] + 1]
 
 
@@ -114,7 +114,7 @@ def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(executor
     order: list[int] = []
     run_all(
         [1, 2, 3, 4, 5, 6],
-        cluster_jobs.square,
+        contract_jobs.square,
         executor=executor,
         after=[[3], [0, 4], [], [], [], []],
         costs=[1.0, 1.0, 2.5, 1.0, 9.0, 4.0],
@@ -138,11 +138,6 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_jobs_in_a_circle_are_refused() -> None:
-    with pytest.raises(ValueError, match="cycle"):
-        run_all([1, 2], cluster_jobs.square, after=[[1], [0]])
-
-
 def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -163,14 +158,11 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
         visible_devices("mps")
 
 
-# ---------------------------------------------------------------------------------------------- extras
-
-
 @pytest.mark.parametrize(("executor", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch, executor: str, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with raises_code(ConfigError, "package-missing", "execution.executor", f"'{package}'", f"[{executor}]"):
-        run_all([1], cluster_jobs.square, executor=executor)
+        run_all([1], contract_jobs.square, executor=executor)
 
 
 def test_options_of_another_executor_are_refused() -> None:

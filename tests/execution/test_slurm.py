@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regft_core.grid.executors import JobsFailed, run_all
-from tests.execution import cluster_jobs
+from tests.execution import contract_jobs
 from tests.skips import needs
 from tests.small_project import REPOSITORY
 
@@ -24,14 +24,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_that_dies_names_its_log(tmp_path: Path) -> None:
     with pytest.raises(JobsFailed, match=r"its job \S+ ended as .*; its log is .*\.regft-slurm"):
-        run_all([f"killed {tmp_path / 'note'}"], cluster_jobs.sometimes, executor="slurm", settings=LOCAL)
+        run_all([f"killed {tmp_path / 'note'}"], contract_jobs.sometimes, executor="slurm", settings=LOCAL)
     assert (tmp_path / ".regft-slurm").is_dir()
 
 
 def test_a_preempted_job_is_queued_again_as_it_was() -> None:
     from regft_core.grid.executors.slurm import Task
 
-    task = Task(cluster_jobs.square, 7, "cpu", None)
+    task = Task(contract_jobs.square, 7, "cpu", None)
     again = task.checkpoint()
     assert again.function is task
     assert again.function() == (True, (49, "cpu"))

@@ -35,28 +35,6 @@ from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, runs
 CELL = f"{TASK}/24"
 
 
-def test_what_work_has_is_not_computed_again_when_the_store_is_gone(done: Path, trained: list[tuple[str, int]]) -> None:
-    shutil.rmtree(done / ".regft")
-    before = tree(done)
-    reproduce(done)
-    assert (tree(done), trained) == (before, [])
-    # Only what an edit makes stale is trained: its own runs, and nothing of the others.
-    edit_method(done, "hype_n", "1.0e-5", "1.0e-4")
-    reproduce(done)
-    assert trained == [("finetune", 0), ("finetune", 1)]
-    # Phases that fine-tuning starts from come back where they are needed.
-    trained.clear()
-    shutil.rmtree(done / ".regft")
-    edit_method(done, "weight_mixup", "finetune:\n", "finetune:\n    training: {epochs: 3}\n")
-    reproduce(done)
-    assert sorted(set(trained)) == [("finetune", 0), ("finetune", 1), ("search", 0), ("search", 1)]
-    # What leaves the grid leaves the outputs.
-    change(done, methods=["vanilla", "hype_n"])
-    reproduce(done)
-    assert not [*(done / "work").glob("*/weight_mixup")]
-    assert (done / "work/evaluate/vanilla" / CELL).is_dir()
-
-
 def test_a_stage_whose_runs_are_stored_imports_no_torch(done: Path, tmp_path: Path) -> None:
     stage = "finetune"
     (tmp_path / "blocker").mkdir()
@@ -172,9 +150,6 @@ def test_runs_that_share_only_their_last_earlier_phase_have_a_search_each(
     assert sorted(trained) == sorted(ran)
 
 
-# ------------------------------------------------------------------------------------------ a part
-
-
 def test_some_cells_are_computed_with_all_that_they_need_and_the_others_left(
     project: Path, trained: list[tuple[str, int]]
 ) -> None:
@@ -187,9 +162,6 @@ def test_some_cells_are_computed_with_all_that_they_need_and_the_others_left(
     edit_method(project, "hype_n", "1.0e-5", "1.0e-4")
     compute_only(project, "evaluate", ["vanilla"], quiet)
     assert tree(project) == before
-
-
-# ------------------------------------------------------------------------------------- what fails
 
 
 def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
@@ -213,9 +185,6 @@ def test_pruning_spares_what_unfinished_runs_need(
     left = [run for key in runs(project) if (run := stored(project, key)).tensor_names]
     assert len(left) == len(trained) + 2  # with the two merged searches
     assert not any(run.has_weights for run in left)
-
-
-# -------------------------------------------------------------------------------- edits after the plan
 
 
 def test_a_configuration_edited_after_the_plan_is_refused(project: Path) -> None:
@@ -250,9 +219,6 @@ def test_the_plan_has_no_path_and_no_time(project: Path, tmp_path: Path) -> None
     assert plan(copy) == here
     for stage in STAGES:
         assert str(tmp_path) not in (copy / "work/plan" / f"{stage}.json").read_text()
-
-
-# ------------------------------------------------------------------------------------------------------------- trials
 
 
 def test_what_changes_the_key_of_a_tuned_cell(tuned: Callable[..., Path]) -> None:

@@ -78,20 +78,12 @@ def other_primary(root: Path) -> None:
 
 TRAINED = ("search", "finetune", "evaluate")
 EDITS = {
-    "a comment": (lambda root: edit_method(root, "hype_n", "description", "# words\ndescription"), set()),
-    "a description": (lambda root: edit_method(root, "hype_n", "HyPe with", "Another text,"), set()),
     "where a value is from": (
         lambda root: edit_method(root, "weight_mixup", "paper: appendix D.1", "paper: the appendix"),
         set(),
     ),
-    "a number written in another way": (lambda root: edit_method(root, "hype_n", "1.0e-5", "0.00001"), set()),
-    "how runs are spread": (lambda root: change(root, execution={"executor": "processes", "workers": 2}), set()),
     "how runs are computed": (lambda root: change(root, execution={"checkpoint_seconds": 5, "threads": 2}), set()),
     "how the report compares": (lambda root: change(root, report={"confidence": 0.9}), set()),
-    "a value of one method": (
-        lambda root: edit_method(root, "hype_n", "1.0e-5", "1.0e-4"),
-        of("finetune", "evaluate", methods=("hype_n",)),
-    ),
     "a value of an early phase": (
         lambda root: edit_method(root, "weight_mixup", "times: 2", "times: 1"),
         of(*TRAINED, methods=("weight_mixup",)),
@@ -101,7 +93,6 @@ EDITS = {
         of("finetune", "evaluate", methods=("weight_mixup",)),
     ),
     "a shared value": (lambda root: change(root, training={"learning_rate": 2e-3}), of(*TRAINED)),
-    "the encoder's weights": (lambda root: flip(root / "models/tiny/model.safetensors"), of(*TRAINED)),
     "the tokenizer": (lambda root: edit(root / "models/tiny/tokenizer.json", '"very"', '"ver"'), of(*TRAINED)),
     "how much of a text is read": (lambda root: change(root, model={"max_length": 16}), of(*TRAINED)),
     "how a text becomes one vector": (lambda root: change(root, model={"pooling": "mean"}), of(*TRAINED)),
@@ -115,16 +106,8 @@ EDITS = {
         lambda root: change(root, methods=[*METHODS, "pats"]),
         of("finetune", "evaluate", methods=("pats",)),
     ),
-    "a method less": (
-        lambda root: change(root, methods=["vanilla", "hype_n"]),
-        of(*TRAINED, methods=("weight_mixup",)),
-    ),
     "a method that nobody lists": (lambda root: edit_method(root, "hype_u", "1.0e-5", "1.0e-4"), set()),
     "an evaluation": (lambda root: change(root, evaluations=["calibration"]), of("evaluate")),
-    "the task's metrics": (
-        lambda root: edit(root / SENTENCES, "metrics:\n- accuracy", "metrics:\n- matthews\n- accuracy"),
-        of("evaluate"),
-    ),
     "the metric that ranks": (other_primary, of("evaluate")),
     "the encoder of a task": (other_encoder, of(*TRAINED)),
     "the task's training rows": (

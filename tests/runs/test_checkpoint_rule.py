@@ -124,27 +124,6 @@ def test_the_weights_are_those_without_it(project: Path, method: str) -> None:
     assert found[-1][4] == pytest.approx(judged["sets"]["dev"]["metrics"]["accuracy"])
 
 
-def test_epochs_are_scored_in_the_precision_of_the_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scored, predict = list[str](), logits.predict
-    spy = lambda *given, **how: scored.append(how["precision"]) or predict(*given, **how)  # noqa: E731
-    monkeypatch.setattr(logits, "predict", spy)
-    change(project, training={**ON, "precision": "bf16"}, methods=["vanilla"])
-    train(project, "vanilla")
-    assert scored == ["bf16"] * 3
-
-
-def test_scores_follow_the_epochs(project: Path) -> None:
-    """The score after one epoch of three is that of a run killed by nobody after it, not always the last one's."""
-    change(project, training={**ON, "schedule": "constant", "warmup_ratio": 0.0})
-    three = train(project, "vanilla")["epoch_scores"]["scores"]
-    change(project, training={"epochs": 1})
-    one = train(project, "vanilla")["epoch_scores"]["scores"]
-    assert one == three[:1]
-    change(project, training={**ON, "max_steps": 4})  # an epoch that is cut off
-    found = train(project, "vanilla")["epoch_scores"]["scores"]
-    assert [row[2:4] for row in found] == [[3, 1.0], [4, pytest.approx(4 / 3)]]
-
-
 def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Path) -> None:
     values = {"training.learning_rate": 3e-3}
     change(project, training=ON, tuning={"split": 0.75, "values": {"training.learning_rate": [1e-3, 3e-3]}})
@@ -218,14 +197,18 @@ def test_scores_by_epoch_are_written_down_as_the_metric_is() -> None:
     looked: Any = SimpleNamespace(
         looks=[
             SimpleNamespace(keeps_best=True, scores=[(3, -4.0)]),
-            SimpleNamespace(keeps_best=False, scores=[(3, -5.0)]),
+            SimpleNamespace(keeps_best=False, scores=[(3, -5.0), (4, None)]),  # an epoch that is cut off
         ],
         steps_per_epoch=3,
     )
     found = epoch_scores("finetune", looked, "best_on_split", "mse")["epoch_scores"]
     assert found == {
         "metric": "mse",
-        "scores": [["finetune", "held_out", 3, 1.0, 4.0], ["finetune", "dev", 3, 1.0, 5.0]],
+        "scores": [
+            ["finetune", "held_out", 3, 1.0, 4.0],
+            ["finetune", "dev", 3, 1.0, 5.0],
+            ["finetune", "dev", 4, 4 / 3, None],
+        ],
     }
 
 

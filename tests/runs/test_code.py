@@ -160,9 +160,6 @@ def test_packages_count_with_their_versions(toy: Path) -> None:
     assert versions["tokenizers"] is not None
 
 
-# ------------------------------------------------------------------------------------- loaded
-
-
 def later(toy: Path, file: str, old: str, new: str) -> None:
     time.sleep(0.03)
     write(toy, file, old, new)

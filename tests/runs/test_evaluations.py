@@ -78,44 +78,10 @@ def judge(root: Path, method: str) -> list[dict[str, Any]]:
     return records
 
 
-def written(root: Path, method: str, name: str) -> dict[str, Any]:
-    path = root / "work" / "evaluate" / method / TASK / SIZE / "evaluations" / f"{name}.json"
-    return dict(json.loads(path.read_text()))
-
-
 def found(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Name -> numbers of every run."""
     names = dict.fromkeys(name for record in records for name in record["evaluations"])
     return {name: [record["evaluations"][name]["scalars"] for record in records] for name in names}
-
-
-def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> None:
-    change(project, methods=["vanilla"], grid=GRID, evaluations=["toy"])
-    # Validated.
-    assert open_project(project).params.evaluations == {"toy": {}}
-    change(project, evaluations={"toy": {"factor": -1}})
-    with raises_code(ConfigError, "invalid-value", "params.yaml", "evaluations.toy.factor", "greater than 0"):
-        open_project(project)
-    change(project, evaluations={"toy": {"factor": 2.0}})
-    # Run, on every set, and written.
-    train(project, "vanilla")
-    judge(project, "vanilla")
-    content = written(project, "vanilla", "toy")
-    assert content["description"] == "words of what is right"
-    assert content["options"] == {"factor": 2.0}
-    assert [run["seed"] for run in content["runs"]] == [0, 1]
-    assert set(content["runs"][0]["scalars"]) == {"dev", "no_cue", "reversed"}
-    lines = (project / "work" / "datasets" / TASK / "dev.jsonl").read_text().splitlines()
-    words = [len(json.loads(line)["text"].split()) for line in lines]
-    assert content["runs"][0]["scalars"]["dev"]["words"] == pytest.approx(2 * sum(words) / len(words))
-    # Reported.
-    report = reported(project)
-    assert '<section id="evaluations">' in report.html
-    assert "Words of what is right." in report.html
-    assert "&lt;text&gt;" in report.html
-    assert "<text>" not in report.html
-    shown = json.loads((project / "reports" / "results.json").read_text())[f"{TASK}-{SIZE}"]["vanilla"]
-    assert shown["evaluations"]["toy"]["dev"]["words"]["n"] == 2
 
 
 def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_alone(
@@ -134,9 +100,15 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     monkeypatch.setattr(evaluating, "_evaluate", never)
     monkeypatch.setattr("regft_core.runs.finished_model.FinishedModel.predict", never)
     monkeypatch.setattr("regft_core.evaluate.analyses.calibration.scores", never)
-    change(project, evaluations=["calibration", "toy", "sensitivity"])
+    change(project, evaluations={"calibration": {}, "toy": {"factor": -1}, "sensitivity": {}})
+    with raises_code(ConfigError, "invalid-value", "params.yaml", "evaluations.toy.factor", "greater than 0"):
+        open_project(project)
+    change(project, evaluations={"calibration": {}, "toy": {"factor": 2.0}, "sensitivity": {}})
     train(project, "vanilla")
     second = judge(project, "vanilla")
+    lines = (project / "work" / "datasets" / TASK / "dev.jsonl").read_text().splitlines()
+    words = [len(json.loads(line)["text"].split()) for line in lines]
+    assert found(second)["toy"][0]["dev"]["words"] == pytest.approx(2 * sum(words) / len(words))
     assert found(second)["calibration"] == found(first)["calibration"]
     assert set(found(second)) == {"calibration", "toy", "sensitivity"}
     identities = runs(project)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.runs.context import Context
-from regft_core.runs.evaluate import evaluation_key
+from regft_core.runs.evaluate import evaluation_identity
 from tests.runs.conftest import TASK, change, edit, job, write_method
 from tests.small_project import REPOSITORY
 
@@ -74,7 +75,7 @@ def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
     def found(method: str = "vanilla", run: str = "a" * 64) -> str:
         context = Context(job(project, method))
         context.take({"finetune": run})
-        return evaluation_key(context)
+        return sha256_json(evaluation_identity(context))
 
     first = found()
     assert found("hype_n") == first  # the run's key has the rest

@@ -20,7 +20,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.phase import phase_inputs
-from regft_core.runs.rows import Draw, PhaseRows, run_rows, split_rows
+from regft_core.runs.rows import PhaseRows, run_rows, split_rows
 from regft_core.runs.train import finetune, search
 from regft_core.runs.trials import trials_that_choose
 from regft_core.schema.method import Phase
@@ -169,7 +169,7 @@ def test_members_of_a_phase_draw_other_groups(dataset: Path) -> None:
 
 
 def test_a_trial_sees_no_row_of_a_group_that_judges_it(dataset: Path) -> None:
-    own = {"draw": Draw(40, 0, "t", False)}
+    own = {"draw": (40, 0, "t", False)}
     data = data_of(dataset, **own)  # a phase of its own size: its rows are others than the cell's
     every = read_jsonl(dataset / "train.jsonl")
     held_out = [every[row] for row in split_rows(60, 0.8, 0, "tuning", 0, GROUPS)[1]][:1]

@@ -28,7 +28,7 @@ from regft_core.runs.train import finetune, search
 from regft_core.runs.training_run import outcome_tensors
 from regft_core.runs.training_run import train as train_phase
 from tests.errors import raises_code
-from tests.runs.conftest import change, job, runs, stored, train, write_method
+from tests.runs.conftest import change, job, runs, stored, train
 
 
 def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
@@ -63,9 +63,6 @@ def test_a_run_whose_phases_are_from_different_environments_says_so(project: Pat
     with torch_threads(2):
         record = finetune(Context(job(project, "weight_mixup")), searched)
     assert any("trained elsewhere" in mark and "threads 1" in mark for mark in record["degraded"])
-
-
-# --------------------------------------------------------------------------------------------------- between machines
 
 
 def contents(store: RunStore) -> dict[str, dict[str, Any]]:
@@ -126,9 +123,6 @@ def test_a_run_that_arrives_damaged_is_refused(project: Path, tmp_path: Path) ->
     assert {path.suffix for path in other.path.rglob("*") if path.is_file()} == {".lock"}
 
 
-# --------------------------------------------------------------------------------- weights that are the encoder's own
-
-
 HEAD = {"classifier.bias", "classifier.weight"}
 #: Shipped methods -> what of a weight's name tells that it is stored.
 STORED: dict[str, Any] = {
@@ -160,24 +154,6 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
         first = next(iter(model))
         model[first].add_(1)  # a copy: what is read again is the encoder's
     assert torch.equal(load_whole(phase, there, "weights")[first], whole[first])
-
-
-def test_a_phase_starts_from_all_weights_of_the_one_before(project: Path) -> None:
-    """Halfway between a probe, which stores its head only, and what was trained from it."""
-    phases = {"head": {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}}}
-    mix = {"regularisers": {"wise_ft": {"alpha": 0.5, "start": "head"}}, "training": {"epochs": 0}}
-    write_method(project, "mixed", model={"pooling": "mean"}, phases={**phases, "train": {}, "finetune": mix})
-    asked = job(project, "mixed")
-    record = run(asked)
-    assert record["evaluate"]["status"] == "ok"
-    context = Context(asked)
-    ends = {}
-    for name in ("head", "train", "finetune"):
-        there = stored(project, context.key(name))
-        ends[name] = load_whole(context.phase(name), there, "weights")
-    for name, tensor in ends["finetune"].items():
-        assert torch.allclose(tensor, (ends["head"][name] + ends["train"][name]) / 2, atol=1e-6)
-    assert set(stored(project, context.key("head")).load_tensors("weights")) == HEAD
 
 
 def test_another_encoder_than_the_one_that_was_compared_is_refused(

@@ -17,7 +17,7 @@ from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, choose, score_key, trials_that_choose, try_values
+from regft_core.runs.trials import choice_of, choose, score_identity, trials_that_choose, try_values
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.project import Cell
@@ -141,7 +141,7 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
     found = []
     for some in (rows, rows[1:], flipped, rows):
         vars(context)["held_out"] = some
-        found.append(score_key(context))
+        found.append(str(score_identity(context)))
     assert len(set(found)) == 3
     assert found[0] == found[3]
 

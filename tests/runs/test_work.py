@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.data.examples import read_jsonl
 from regft_core.errors import DataError, OutOfMemory
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs import outputs, training_run
 from regft_core.runs.context import Context
 from regft_core.runs.environment import environment, set_up
+from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs, phase_record
 from regft_core.runs.training_run import make_deterministic
 from regft_core.runs.work import Work
@@ -27,7 +29,7 @@ from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.methods.chain import Runner, phase
 from tests.methods.harness import source_of
-from tests.runs.conftest import TASK, change, job, refresh, run_stages, runs, train, write_method
+from tests.runs.conftest import TASK, change, job, refresh, run_stages, runs, stored, train, write_method
 
 CELL = Cell("hype_n", "rte", 300)
 COST: dict[str, float | None] = {"train_seconds": 3.5, "fit_seconds": 0, "real_tokens": 90, "peak_memory_bytes": None}
@@ -111,7 +113,7 @@ def test_what_is_written_is_read(work: Work) -> None:
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(work: Work, how: Callable[[Any], object], key: str) -> None:
-    path = work.manifest_file("finetune", CELL)
+    path = work.result_file("finetune", CELL)
     rewrite(path, how)
     with pytest.raises(DataError, match=rf"finetune/hype_n/rte/300/manifest\.json: {key}.*\n.*stage finetune"):
         work.finetune(CELL)
@@ -128,9 +130,6 @@ def test_a_row_that_is_no_step_is_refused(work: Work, row: str) -> None:
     assert work.curves(CELL, [0]) == []  # of another seed
     path.unlink()
     assert work.curves(CELL, [0]) == []
-
-
-# -------------------------------------------------------------------------------------------------------------- cells
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
@@ -162,58 +161,26 @@ def test_outputs_of_a_method_on_a_task(project: Path) -> None:
     assert (folder / "predictions" / "seed-0" / "dev.jsonl").is_file()
 
 
-def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:
-    """24 rows in batches of 8, two epochs: 6 steps. An epoch's worth of passes is 3, a forward pass of them 1."""
-    half = {"head": {"data": {"split": 0.5}, "regularisers": {"linear_head": {}}, "training": {"epochs": 0}}}
-    write_method(project, "half", phases={**half, "finetune": {}})
-    change(project, methods=["vanilla", "linear_probe", "child_tuning_d", "half"])
-    expected = {"vanilla": 1.0, "linear_probe": 1 / 6, "child_tuning_d": 1 + 3 / 6, "half": 1 + 2 / 3 / 6}
-    found = {method: train(project, method)["cost"]["declared_ratio"] for method in expected}
-    assert found == pytest.approx(expected)
-
-
-@pytest.fixture
-def encoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    """Rows of every pass over the encoder in training, and whether it was backward; counted at the encoder itself."""
-    found: list[tuple[int, bool]] = []
-    plain = Stack.prepare
-
-    def prepare(self: Stack, trainee: Any, handed: Any) -> None:
-        plain(self, trainee, handed)
-
-        def forward(_module: Any, _args: Any, output: Any) -> None:
-            hidden = output[0]
-            found.append((hidden.shape[0], False))
-            if hidden.requires_grad:
-                hidden.register_hook(lambda _: found.append((hidden.shape[0], True)))
-
-        trainee.model.base_model.register_forward_hook(forward)
-
-    monkeypatch.setattr(Stack, "prepare", prepare)
-    return found
-
-
 @pytest.mark.parametrize(
-    ("method", "expected"),
+    ("batch", "expected"),
     [
-        ("setfit", 20 / 2 * 3 + 1 / 3 / 2),  # batches of 8, twice those of the others; then a head is fitted
-        ("r_drop", 2.0),
+        # Two epochs of 24 rows are 6 steps. An epoch's worth of passes is 3, a forward pass of them 1.
+        (8, {"vanilla": 1.0, "linear_probe": 1 / 6, "child_tuning_d": 1 + 3 / 6, "half": 1 + 2 / 3 / 6}),
+        # Contrastive batches of 8 are twice those of the others; then a head is fitted.
+        (4, {"setfit": 20 / 2 * 3 + 1 / 3 / 2, "r_drop": 2.0}),
     ],
 )
-def test_the_declared_ratio_is_that_of_the_rows_that_were_encoded(
-    make_project: Any, encoded_rows: list[tuple[int, bool]], method: str, expected: float
+def test_the_declared_ratio_counts_rows_and_passes_without_steps(
+    project: Path, batch: int, expected: dict[str, float]
 ) -> None:
-    """Steps were counted whatever their batch: a contrastive phase with smaller ones seemed to cost double."""
-    root = make_project(methods=["vanilla", method], training={"batch_size": 4})
-    costs = {}
-    for name in ("vanilla", method):
-        encoded_rows.clear()
-        declared = train(root, name)["cost"]["declared_ratio"]
-        costs[name] = sum(rows * (2 if backward else 1) for rows, backward in encoded_rows), declared
-    (plain, one), (own, ratio) = costs["vanilla"], costs[method]
-    assert one == pytest.approx(1.0)
-    assert ratio == pytest.approx(own / plain)
-    assert ratio == pytest.approx(expected)
+    half = {"head": {"data": {"split": 0.5}, "regularisers": {"linear_head": {}}, "training": {"epochs": 0}}}
+    write_method(project, "half", phases={**half, "finetune": {}})
+    change(
+        project, methods=["vanilla", *(name for name in expected if name != "vanilla")], training={"batch_size": batch}
+    )
+    refresh(project)
+    found = {method: train(project, method)["cost"]["declared_ratio"] for method in expected}
+    assert found == pytest.approx(expected)
 
 
 def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +195,6 @@ def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypa
             train(project, "vanilla")
     assert runs(project) == {}
     assert train(project, "vanilla")["status"] == "ok"
-
-
-# ----------------------------------------------------------------------------------------------- marks
 
 
 @pytest.fixture
@@ -276,9 +240,6 @@ def test_the_batches_of_a_step_are_counted() -> None:
         assert cost["forward_passes_per_step"] == 1
 
 
-# ----------------------------------------------------------------------------------------- environment
-
-
 def test_what_changes_digits_is_named_where_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What torch says, after it was asked for what the configuration wants."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
@@ -297,9 +258,6 @@ def test_what_changes_digits_is_named_where_it_is_on(monkeypatch: pytest.MonkeyP
     assert environment("cpu")["products"] == "oneDNN"
 
 
-# -------------------------------------------------------------------------------------------- settings
-
-
 def test_the_run_has_the_steps_of_its_task(project: Path) -> None:
     settings = {TASK: {"training": {"max_steps": 3, "warmup_steps": 2}}}
     change(project, grid={"tasks": [TASK, "cue_regression"]}, task_settings=settings)
@@ -309,3 +267,49 @@ def test_the_run_has_the_steps_of_its_task(project: Path) -> None:
     rates = [row[4] for row in record["curve"]]
     assert rates == pytest.approx([0.0, 5e-4, 1e-3])  # two steps of warm-up
     assert record["cost"]["declared_ratio"] == 1.0  # of the task's own plain run
+
+
+def test_the_majority_of_the_training_rows(project: Path) -> None:
+    """An answer that does not come from a trained model, through the same stages, store, keys and evaluation."""
+    change(project, methods=["vanilla", "majority"])
+    trained = train(project, "majority")
+    evaluated = evaluate(Context(job(project, "majority")), trained)
+    rows = read_jsonl(project / "work/subsamples/cue_sentence/24/seed-0.jsonl")
+    expected = [sum(row.label == label for row in rows) / 24 for label in (0, 1)]
+    for line in evaluated["predictions"]["dev"].splitlines():
+        assert json.loads(line)["scores"] == pytest.approx(expected, abs=1e-6)
+    assert evaluated["collapsed"] is None  # a constant on purpose
+    assert set(evaluated["sets"]) == {"dev", "no_cue", "reversed"}
+    assert trained["cost"]["fit_seconds"] > 0
+    # No encoder is stored to answer the same whatever it reads.
+    assert "weights" not in stored(project, trained["key"]).tensor_names
+    # A number of steps in the shared protocol trains no phase without epochs.
+    change(project, training={"max_steps": 3})
+    assert not outputs.trains_encoder(Context(job(project, "majority")))
+    assert train(project, "majority")["steps"] == 0
+
+
+CONSTANT = {"regularisers": {"constant_answer": {}}, "training": {"epochs": 0}}
+PROBE = {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, True),
+        ({"training": {"epochs": 0}}, False),
+        (CONSTANT, False),
+        ({"regularisers": {"tfidf_logistic": {}}, "training": {"epochs": 0}}, False),
+        # What is put into a frozen encoder is trained; at rank 0 that is nothing.
+        ({"regularisers": {"lora": {"rank": 2}}}, True),
+        ({"regularisers": {"lora": {"rank": 0}}}, False),
+        ({"regularisers": {"prefix_tuning": {}}}, True),
+        ({"regularisers": {"prompt_tuning": {}}}, True),
+        # A fitted head on an encoder that an earlier phase has trained.
+        ({"phases": {"first": {}, "finetune": PROBE}}, True),
+        ({"phases": {"first": {"training": {"epochs": 0}}, "finetune": {"training": {"epochs": 0}}}}, False),
+    ],
+)
+def test_whether_the_encoder_is_trained(project: Path, content: dict[str, Any], expected: bool) -> None:
+    write_method(project, "arm", **content)
+    assert outputs.trains_encoder(Context(job(project, "arm"))) is expected

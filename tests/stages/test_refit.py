@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.errors import ConfigError, ModelError
 from regft_core.grid.refit import refit
 from regft_core.runs.analyses import from_npy
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole
-from regft_core.runs.evaluate import evaluation_key
+from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import cell_of
 from regft_core.serve.export import export, finished_run
@@ -136,14 +137,13 @@ def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path
     logits, gold = [], []
     for record in json.loads((folded / "work/evaluate/vanilla/reviews/full/result.json").read_text())["runs"]:
         context = Context(Job(str(folded), "vanilla", "reviews", "full", record["seed"]))
-        run = context.store.get(evaluation_key(context))
+        run = context.store.get(sha256_json(evaluation_identity(context)))
         logits.append(from_npy(run.read_bytes("logits/dev.npy")).astype(np.float64))
         gold += [row.label for row in context.dev_rows]
     margins = np.concatenate(logits)[:, 1] - np.concatenate(logits)[:, 0]
     signs = 2.0 * np.array(gold) - 1
     assert len(margins) == 2 * ROWS
     grid = np.exp(np.linspace(-4, 4, 200_001))
-    low, high = 0, len(grid) - 1
     losses = {at: np.logaddexp(0, -signs * margins / grid[at]).mean() for at in range(0, len(grid), 500)}
     nearest = min(losses, key=losses.__getitem__)
     low, high = max(0, nearest - 500), min(len(grid), nearest + 501)

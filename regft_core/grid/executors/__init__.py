@@ -16,7 +16,7 @@ The contract, which ``tests/execution/test_executor_contract.py`` tries with eve
   ``queue.failed(index, message)`` for a job whose process died. The other jobs still finish. A job may be started again
   where its machine failed it; it then continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when an exception interrupts it; SIGINT, SIGTERM and
-  SIGHUP are exceptions (``worker_processes.termination_raises``).
+  SIGHUP are exceptions (``termination_raises``).
 - *Bits* do not depend on the executor, on the number of workers, or on the order in which jobs end: nothing is passed
   between jobs.
 
@@ -28,18 +28,23 @@ is told ``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 from regft_core.catalogue import EXECUTORS
 from regft_core.errors import ConfigError, OutOfMemory, Problem, RegftError, RunFailed, StoreError
-from regft_core.grid.worker_processes import termination_raises
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -58,10 +63,7 @@ class JobFailure:
 
 
 class JobsFailed(RunFailed):
-    """Some jobs ended with an error; the others were finished first.
-
-    ``failures`` says which and why, ``results`` has the others' results (None at the failed).
-    """
+    """Some jobs ended with an error; ``results`` are those of the others, which were finished first."""
 
     def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
         self.failures, self.results = sorted(failures, key=lambda failure: failure.index), list(results)
@@ -131,10 +133,7 @@ class JobQueue:
         return index
 
     def report(self, index: int, answer: tuple[Any, ...]) -> None:
-        """Take note of what ``attempt`` returned for a job; jobs that waited for it may start.
-
-        Where it has no result they make what they lack themselves.
-        """
+        """Take note of what ``attempt`` returned for a job; jobs that waited for it may start."""
         succeeded, *rest = answer
         if succeeded:
             (self.results[index],) = rest
@@ -156,15 +155,9 @@ def is_remote(executor: str) -> bool:
 
 
 def run_all(jobs: Sequence[J], function: Callable[..., R], *, executor: str = "serial", **options: Any) -> list[R]:
-    """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``.
+    """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``, with options of ``JobQueue``.
 
-    Args:
-        executor: name of a file of this folder.
-        function, options: see ``JobQueue``.
-
-    Raises:
-        JobsFailed: a ``RunFailed``, when jobs raised or their process died; all other jobs are
-            finished first. ``KeyboardInterrupt``, SIGTERM and SIGHUP kill all workers at once.
+    Raises JobsFailed when jobs raised or their process died. SIGINT, SIGTERM and SIGHUP kill all workers at once.
     """
     queue = JobQueue(jobs, function, **options)
     if jobs:
@@ -207,10 +200,7 @@ def describe_failure(error: Exception) -> tuple[str, str]:
 
 
 def is_machine_fault(error: Exception) -> bool:
-    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed.
-
-    A run that failed by itself (its loss diverged) and a defect would fail again.
-    """
+    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed."""
     if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
         return True
     torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised
@@ -236,3 +226,53 @@ def torch_threads(threads: int | None) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+# ---------------------------------------------------------------------------- processes that are killed or end
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Arrange that this process is killed when its parent ends, however the parent ends.
+
+    ``parent`` is the parent's process id as the parent knows it; it closes the gap in which the parent dies before this
+    call. Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
+    """
+    expected = os.getppid() if parent is None else parent
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    else:
+        threading.Thread(target=_watch, args=(expected,), daemon=True, name="parent watch").start()
+    if os.getppid() != expected:
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Terminated(SystemExit):
+    """SIGTERM or SIGHUP arrived while workers were running; exits with 128 + the signal's number."""
+
+
+@contextmanager
+def termination_raises() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into ``Terminated`` inside the block, unless one is ignored (``nohup``)."""
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers belong to the main thread; the workers still die with their parent
+        return
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, terminate) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,8 +1,4 @@
-"""Runs beside each other: fresh interpreters (spawn), ``per_device`` for each device, each bound to one.
-
-A worker takes seconds to import what runs need, and remembers the vectors of a frozen encoder. Within ``staying``
-workers wait for the next call.
-"""
+"""Runs beside each other: fresh interpreters (spawn), ``per_device`` for each device, each bound to one."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.executors import JobQueue, attempt
-from regft_core.grid.worker_processes import die_with_parent
+from regft_core.grid.executors import JobQueue, attempt, die_with_parent
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.opened_project import opened
 
@@ -54,7 +49,7 @@ _waiting: list[_Worker] | None = None
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """Keep workers from one call to the next inside the block, at whose end they are killed."""
+    """Keep workers, with what they imported and the vectors that they remember, from one call to the next."""
     global _waiting
     _waiting = []
     try:
@@ -98,7 +93,6 @@ class _Worker:
         self._index, self.stayed = index, False
 
     def report(self, queue: JobQueue) -> None:
-        """Report the job that has ended."""
         assert self.future is not None
         future, self.future = self.future, None
         try:
@@ -140,9 +134,6 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         vars(main).update(before)
-
-
-# ---------------------------------------------------------------------------- in the worker
 
 
 def _begin(device: str, threads: int | None, parent: int) -> None:

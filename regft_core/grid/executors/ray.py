@@ -47,11 +47,7 @@ class MachineFault(Exception):
 
 
 def run(queue: JobQueue) -> None:
-    """Run the jobs as Ray tasks; see the module.
-
-    ``queue.settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store,
-    ``root`` (the project), ``store`` (its run store) and ``keys`` (for each job the runs that it starts from).
-    """
+    """Run the jobs as Ray tasks; ``queue.settings`` is ``RayConfig`` with what the package's docstring names."""
     ray = require("ray", "ray")
     with _connected(ray, queue):
         _Driver(ray, queue).work()
@@ -134,8 +130,6 @@ def _work_in_copy(
 
 
 class _Driver:
-    """Submits, waits, and counts attempts."""
-
     def __init__(self, ray: Any, queue: JobQueue) -> None:
         self.ray, self.queue, self.threads = ray, queue, queue.threads
         self.function, settings = queue.function, queue.settings

@@ -1,4 +1,4 @@
-"""Parameter groups, the optimiser over them, its state as plain tensors, and the schedule of the learning rate.
+"""Parameter groups of an optimiser, its state as plain tensors, and the schedule of the learning rate.
 
 Schedules are pure functions of the step, so that there is no state to save.
 """
@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.declare import ParameterGroup, behind
 from regft_core.lazy import torch
 from regft_core.schema.training import TrainingConfig
@@ -45,10 +44,9 @@ def parameter_groups(
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
             continue
-        own = taken.get(name)
         decay = 0.0 if no_decay(name) else training.weight_decay
         rate, place = training.learning_rate, 0
-        if own is not None:
+        if (own := taken.get(name)) is not None:
             decay = training.weight_decay if own.weight_decay is None else own.weight_decay
             rate = training.learning_rate if own.learning_rate is None else own.learning_rate
             place = order[id(own)]
@@ -60,19 +58,14 @@ def parameter_groups(
     ]
 
 
-def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-    """The optimiser of ``groups`` that ``training.optimizer`` names: a file of ``regft_core/training/optimisers``."""
-    return OPTIMISERS.load(training.optimizer).build(groups, training)
-
-
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str = "optimizer") -> dict[str, torch.Tensor]:
     """All state of ``optimizer`` as ``{prefix/parameter/entry: tensor}``; groups must hold ``names``."""
-    tensors = {}
-    for group in optimizer.param_groups:
-        for name, parameter in zip(group["names"], group["params"], strict=True):
-            for entry, value in optimizer.state.get(parameter, {}).items():
-                tensors[f"{prefix}/{name}/{entry}"] = torch.as_tensor(value)
-    return tensors
+    return {
+        f"{prefix}/{name}/{entry}": torch.as_tensor(value)
+        for group in optimizer.param_groups
+        for name, parameter in zip(group["names"], group["params"], strict=True)
+        for entry, value in optimizer.state.get(parameter, {}).items()
+    }
 
 
 def load_optimizer_tensors(

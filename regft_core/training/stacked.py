@@ -1,7 +1,7 @@
 """Linear models of several sets of features, and the weights of their average (stacking; Wolpert 1992, Breiman 1996).
 
 Each member is a linear map of its own features, solved on all rows. Its answers to rows that a fit had not seen, from
-folds of the same rows, give the weights of the average. Nothing but training rows is read.
+folds of the same rows, give the weights of the average.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
 from regft_core.lazy import Array, np, special
 from regft_core.training.linear_solution import classify_words, fit_decision, regress_words, ridge, spanned
-from regft_core.training.logistic import FOLDS, Penalty, Rows, Solution, classify, folds_of, solve
+from regft_core.training.logistic import FOLDS, Rows, Solution, classify, folds_of, solve
 
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3
@@ -33,7 +33,7 @@ Fit = Callable[[Rows], Solution]
 def plain(kind: Kind, strength: float) -> Fit:
     """Logistic or ridge regression of one strength: the sum of the losses + strength / 2 * ||W||^2 (ridge: * 1)."""
     if kind.has_labels:
-        return partial(classify, penalty=Penalty((), usual=strength, tolerance=1e-5))
+        return partial(classify, strengths=(), usual=strength, tol=1e-5)
     return lambda rows: ridge(rows.features, rows.targets, strength)
 
 
@@ -121,8 +121,13 @@ def of_words(kind: Kind, rows: Rows, parts: Sequence[tuple[int, float]] = ()) ->
     return replace(member, weight=back(member.weight) * scale)
 
 
-def score(kind: Kind, found: Array, targets: Any, metric: str, positive: int | None) -> float:
-    """The metric of answers [n, K], the larger the better; with decisions fitted to it where they can be."""
+def score(kind: Kind, found: Array, targets: Any, metric: str | None, positive: int | None) -> float:
+    """The metric of answers [n, K], with decisions fitted to it where they can be, or the negative loss without one.
+
+    The larger the better.
+    """
+    if metric is None:
+        return -loss(kind, found, targets)
     judge, logits = metrics.find(metric), logits_of(kind, found)
     if judge.by_offsets:
         logits = fit_decision(kind, logits, targets, metric, positive).logits(logits)
@@ -148,11 +153,8 @@ def weights_of(
         return equal, ["stacking: the rows allow no folds, so all members count alike"]
     quarters = [np.array(steps) / STEPS for steps in product(range(STEPS + 1), repeat=count) if sum(steps) == STEPS]
     tried = np.array([equal, *quarters])
-    averages = [np.tensordot(weights, known, 1) for weights in tried]
-    if metric is None:
-        scores = np.array([-loss(kind, average, targets) for average in averages])
-    else:
-        scores = np.array([score(kind, average, targets, metric, positive) for average in averages])
+    averages = (np.tensordot(weights, known, 1) for weights in tried)
+    scores = np.array([score(kind, average, targets, metric, positive) for average in averages])
     best = tried[scores >= scores.max() - TINY].mean(axis=0)
     share = len(targets) / (len(targets) + ROWS_FOR_EQUAL)
     return share * best + (1 - share) * equal, []

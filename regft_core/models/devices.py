@@ -2,9 +2,8 @@
 
 Matrix products in fp32 go through oneDNN on AMD's Zen 5, where torch's own choice, MKL, takes AVX2 only. A training
 step takes 0.63 of its time (benchmarks/README.md, "Measured earlier"). torch has no switch for it in fp32, so ``mm``
-and ``addmm`` are registered anew for the CPU through torch's own interface. Sums are added up in another order, so last
-bits differ; the environment of a result names it. Only processes that regft starts do it (they set ``SWITCH``): an
-import of regft changes nothing.
+and ``addmm`` are registered anew. Last bits differ; the environment of a result names it. Only processes that regft
+starts do it (they set ``SWITCH``).
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def cores() -> int:
 def visible_devices(device: str) -> list[str]:
     """Return the devices that ``execution.device`` means on this machine, at least one.
 
-    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and
-    ``cpu``: that one. Raises ``ConfigError`` when it is not there (never falls back).
+    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and ``cpu``: that one.
+    Raises ``ConfigError`` when it is not there.
     """
     if device == "cpu" or (device == "auto" and not _accelerator_driver()):
         return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else

@@ -40,8 +40,8 @@ class LayerSite:
 class EmbeddingSite:
     """One look-up of word embeddings in a forward pass: one per stack (BART: encoder, then decoder).
 
-    Tensors there are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E is smaller than H in families
-    that project embeddings. BART's decoder reads the input moved right by one start token.
+    Tensors there are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E is smaller than H in families that project
+    embeddings. BART's decoder reads the input moved right by one start token.
     """
 
     index: int

@@ -48,8 +48,7 @@ class MixoutView(nn.Module):
     Args:
         anchor: W0; not copied and not stored with the model. None: a zero weight.
         probability: p, the share of columns that become W0; 1 gives W0 throughout.
-        mask: returns the mask of the running pass, 1 for kept columns, of a shape that broadcasts to W;
-            None while no pass is running.
+        mask: returns that of the running pass, 1 for kept columns, which broadcasts to W; None without a pass.
         scaled_gradient: False leaves the factor 1 / (1 - p) out of the gradient.
     """
 

@@ -23,9 +23,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Split named parameters into decayed, not decayed, and the regularisers' own groups.
 
-    Each group keeps ``names`` beside ``params`` (same order), so that optimiser state can be
-    stored by name, and ``base_lr``, which the schedule multiplies to ``lr``. ``factors`` multiply the
-    learning rate of single parameters; frozen ones are in no group.
+    Each group keeps ``names`` beside ``params`` (same order), so that optimiser state can be stored by name, and
+    ``base_lr``, which the schedule multiplies to ``lr``. ``factors`` multiply the learning rate of single parameters.
 
     Raises ValueError when two special groups give one parameter different settings.
     """
@@ -93,8 +92,8 @@ def warmup_steps(training: TrainingConfig, total: int) -> int:
 def rate_factor(schedule: Callable[[float], float], step: int, total: int, warmup: int) -> float:
     """Multiplier of the learning rate at 0-based optimiser step ``step`` of ``total``.
 
-    Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); then ``schedule``, the function of
-    one of ``regft_core/training/schedules``, says it of the share of the steps after warm-up that are done.
+    Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); then ``schedule`` gives it of the
+    share of the steps after warm-up that are done.
     """
     if step < warmup:
         return step / max(1, warmup)

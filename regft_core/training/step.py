@@ -120,8 +120,7 @@ class Step:
     Attributes:
         index: 0-based optimiser step; the step clock never counts forward calls.
         micro: 0-based batch within the step (gradient accumulation).
-        share: this batch's share of the step's examples; ``backward`` scales by it, so that
-            accumulated gradients are the gradient of the mean over all examples.
+        share: this batch's share of the step's examples, by which ``backward`` scales.
         learning_rate: rate of the shared parameter groups in this step.
         validation: batches of the held-out split in a search run, else None.
         unlabelled: batches of texts without labels where a regulariser declares that it reads such, else None.
@@ -169,9 +168,8 @@ class Step:
         Args:
             name: name of the pass, for forward sites that act in some passes only.
             batch: another batch than the step's own.
-            draw: number or name of the random draw. Passes of the same draw see the same
-                dropout masks and the same noise (given equal shapes); draw 0 is that of plain
-                fine-tuning, and the pass that a regulariser adds draws under its own name.
+            draw: number or name of the random draw. Passes of the same draw see the same dropout masks and the same
+                noise (given equal shapes); draw 0 is that of plain fine-tuning.
             parts: names of equally large parts when several views run as one batch.
             hidden: also return the last hidden states ``[B, n, H]``.
         """

@@ -34,15 +34,13 @@ class TwoLevelStep:
     Attributes:
         upper: the upper parameters, which ``optimizer`` steps; they ask for gradients only while one is needed,
             because each costs a pass over its weight.
-        rate: their learning rate at the top of the schedule.
-        shape: schedule of that rate after the shared warm-up (``optim.rate_factor``).
+        rate, shape: their learning rate at the top of the schedule, and its schedule after the shared warm-up.
         implicit: factor of the implicit term: the weights' learning rate, 1, or no such term.
         radius: length of the finite-difference shift.
         interval: the upper parameters are updated every this many steps.
-        inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop,
-            which saves the loop's own pass; ``fresh`` lets it see the new ones.
-        updated: called after each update with the step's index, the hypergradient and the loss on the
-            held-out rows that it lowers.
+        inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop, which saves the loop's
+            own pass; ``fresh`` lets it see the new ones.
+        updated: called after each update with the step's index, the hypergradient and the loss that it lowers.
         implicit_share: |implicit term| / (|direct term| + |implicit term|) of the hypergradient, 2-norms over all
             upper parameters; None where it was not measured or there is no such term. It is measured in steps whose
             index ``LOG_EVERY`` divides; in a search of fewer than five times as many steps, in each.
@@ -100,9 +98,9 @@ class TwoLevelStep:
     def stepped(self, step: Step) -> None:
         """Do what the released code of weight mixup does, its slips included.
 
-        The weights take a real step first and stay displaced by the radius; the direction is
-        preconditioned by Adam's second moment; the two sides of the difference see independent
-        dropout masks; Adam's moments are dropped once, after the first step.
+        The weights take a real step first and stay displaced by the radius; the direction is preconditioned by Adam's
+        second moment; the two sides of the difference see independent dropout masks; Adam's moments are dropped once,
+        after the first step.
         """
         assert step.optimizer is not None
         weights = step.weights()

@@ -193,7 +193,7 @@ def shown(file: Path | str | None) -> str:
 
 KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric", table=True)
-OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
+OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build", table=True)
 SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor", table=True)
 SAMPLERS = Catalogue("regft_core.training.samplers", "sampler", "batches", table=True)
 MERGES = Catalogue("regft_core.training.merges", "merge rule", "merge", table=True)

@@ -23,8 +23,7 @@ from regft_core.data.batches import Batch
 from regft_core.schema.method import Cost
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
-from regft_core.training.step import Step
-from regft_core.training.stream import FitData
+from regft_core.training.step import FitData, Step
 from regft_core.training.trainee import Trainee
 
 Make = Callable[..., Loop]

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from regft_core.catalogue import OPTIMISERS
 from regft_core.data.splits import of_seed
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import write_json
@@ -203,7 +204,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     from regft_core.models.heads import autocast
     from regft_core.models.load import load_classifier
     from regft_core.models.sites import classify
-    from regft_core.training.optim import build_optimizer, parameter_groups
+    from regft_core.training.optim import parameter_groups
 
     encoder = EncoderConfig.model_validate(request["encoder"])
     training = TrainingConfig.model_validate(request["training"])
@@ -216,7 +217,8 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
         pooling="mean",
     ).to(device)
     model.train()
-    optimizer = build_optimizer(parameter_groups(dict(model.named_parameters()), training, lambda _: False), training)
+    groups = parameter_groups(dict(model.named_parameters()), training, lambda _: False)
+    optimizer = OPTIMISERS.load(training.optimizer).build(groups, training)
     length, vocabulary = request["length"], model.config.vocab_size
     count = training.batch_size if device != "cpu" else max(1, min(training.batch_size, _TOKENS // length))
     ids = torch.randint(vocabulary // 2, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))

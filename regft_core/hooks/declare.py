@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt, Reading
     from regft_core.models.sites import EmbeddingSite, LayerSite
-    from regft_core.training.step import Step
-    from regft_core.training.stream import FitData
+    from regft_core.training.step import FitData, Step
     from regft_core.training.trainee import Trainee
 else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them
     Batch = EmbeddingSite = Example = FitData = LayerSite = Step = Tensor = Trainee = Any

@@ -41,6 +41,8 @@ class L2SpConfig(StrictModel):
 
 def penalty(weights: list[Tensor], targets: list[Tensor] | None, strength: float) -> Tensor:
     """strength / 2 * ||w - target||^2 over all tensors; without targets the distance to 0."""
+    if targets is None:
+        return 0.5 * strength * torch.stack([weight.square().sum() for weight in weights]).sum()
     from regft_core.training.update_rules import squared_distance
 
     return 0.5 * strength * squared_distance(weights, targets)

@@ -1,10 +1,7 @@
-"""The differences between encoder families, as a table of names; nothing here imports torch.
+"""The differences between encoder families that a method or the loader must know, a row each.
 
-Everything that differs between families and that a method or the loader must know is one row: where the
-layers are, where the feed-forward block begins, which configuration fields hold which dropout, which
-parameters are new. The rows are in ``families``; a file of that folder, here or in a project, is a further one.
-Module paths are relative to the base model (``model.base_model``) except for heads, which belong to the
-classifier.
+The rows are in ``families``; a file of that folder, here or in a project, is a further one. Module paths are relative
+to the base model (``model.base_model``) except for heads, which belong to the classifier.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from typing import Any, Literal
 
 from regft_core.catalogue import FAMILIES, shown
 from regft_core.errors import ConfigError, ModelError, RegftError
+from regft_core.lazy import Tensor, torch
 from regft_core.names import suggestion
 
 
@@ -38,14 +36,13 @@ class LayerStack:
 class Architecture:
     """The names that are specific to one encoder family; what a row does not say is as BERT has it.
 
-    ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are module
-    paths of the classifier that no pretraining checkpoint holds. ``pooler`` is pretrained when
-    the checkpoint holds it and new when it does not (checkpoints saved from a masked LM); so are
-    the modules ``pretrained_head`` of the classifier (ModernBERT's, which masked LMs have too).
-    ``projections`` are pretrained linears between the embeddings and the first layer.
-    ``masked_lm_head`` are the modules of the family's masked LM that follow its encoder, in
-    order; empty when the family has no masked LM that regft can use.
-    ``embeds_with`` is the pooling that a family of text embedders was trained for; it has no ``head``.
+    ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are module paths of the classifier
+    that no pretraining checkpoint holds. ``pooler`` is pretrained when the checkpoint holds it and new when it does not
+    (checkpoints saved from a masked LM); so are the modules ``pretrained_head`` of the classifier (ModernBERT's, which
+    masked LMs have too). ``projections`` are pretrained linears between the embeddings and the first layer.
+    ``masked_lm_head`` are the modules of the family's masked LM that follow its encoder, in order; empty when the
+    family has no masked LM that regft can use. ``embeds_with`` is the pooling that a family of text embedders was
+    trained for; it has no ``head``.
     """
 
     name: str
@@ -150,10 +147,10 @@ def no_pooling(row: Architecture, pooling: str) -> str | None:
 
 
 def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:
-    """Return the configuration fields of hidden and of attention dropout, ``{"hidden", "attention"}``.
+    """Return the fields of hidden and of attention dropout, ``{"hidden", "attention"}``, that ``config`` has.
 
-    Only fields that this configuration has: a classifier dropout that is None follows the
-    hidden one by itself. ``attention`` is empty for XLNet, whose one field is both.
+    A classifier dropout that is None follows the hidden one by itself. ``attention`` is empty for XLNet, whose one
+    field is both.
     """
     row = architecture_of(getattr(config, "model_type", None))
     fields = {"hidden": row.hidden_dropout, "attention": row.attention_dropout}
@@ -166,12 +163,10 @@ def without_dropout(config: Any) -> bool:
 
 
 def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> None:
-    """Write dropout probabilities into ``config``, in place; ``"keep"`` leaves what it says.
+    """Write dropout probabilities into ``config``, before the model is built; ``"keep"`` leaves what it says.
 
-    A number replaces every field of its kind, so ``hidden: 0`` switches off embedding, output,
-    pooler and classifier dropout together. Call it before the model is built: modules copy the
-    values. Raises ModelError where the family cannot separate the two kinds, or has no hidden
-    dropout and a probability above 0 is asked for.
+    A number replaces every field of its kind. Raises ModelError where the family cannot separate the two kinds, or has
+    no hidden dropout and a probability above 0 is asked for.
     """
     fields = dropout_fields(config)
     if hidden not in ("keep", 0) and not fields["hidden"]:
@@ -184,3 +179,30 @@ def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> N
         if value != "keep":
             for name in fields[kind]:
                 setattr(config, name, float(value))
+
+
+def prepared_mask(base: Any, mask: Tensor, padded: bool | None) -> Any:
+    """Return what ``base`` gets as ``attention_mask`` instead of ``mask [B, n]``.
+
+    Given a mask, transformers asks in every pass whether any token is padding; on a GPU the host waits for the answer.
+    So the encoder gets none where nothing is padded, else a finished one, ``[B, 1, n, n]`` (booleans, or what is added
+    to the scores where attention is eager), for families with local attention one for each kind of layer. Both are bit
+    for bit what transformers would have made. The mask itself where the family takes no finished ones.
+    """
+    form = architecture_of(base.config.model_type).finished_mask
+    if form is None or padded is None or mask.dim() != 2:
+        return mask
+    if not padded:
+        return None
+    from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+
+    given = {
+        "config": base.config,
+        "inputs_embeds": torch.empty((*mask.shape, 0), device=mask.device),  # only its shape, type and device are read
+        "attention_mask": mask,
+        "allow_is_bidirectional_skip": False,
+    }
+    full = create_bidirectional_mask(**given)
+    if form == "global":
+        return full
+    return {"full_attention": full, "sliding_attention": create_bidirectional_sliding_window_mask(**given)}

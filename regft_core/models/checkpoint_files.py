@@ -34,15 +34,19 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_mo
 
 def refuse_paths(directory: Path) -> None:
     """Raise ModelError where a JSON file of ``directory`` names a file that is not directly in it."""
+    named: list[tuple[Path, str, Any]] = []
     for path in sorted(directory.glob("*.index.json")):
         shards = (json_object(path) or {}).get("weight_map")
-        for shard in shards.values() if isinstance(shards, dict) else ():
-            _refuse_path(path, "weight_map", shard)
-    for name in CONFIGS:
-        for key, value in (json_object(directory / name) or {}).items():
+        named += [(path, "weight_map", shard) for shard in (shards.values() if isinstance(shards, dict) else ())]
+    for path in (directory / name for name in CONFIGS):
+        for key, value in (json_object(path) or {}).items():
             if key.endswith("_file") or key in _NAMING:
-                for file in value if isinstance(value, list) else [value]:
-                    _refuse_path(directory / name, key, file)
+                named += [(path, key, file) for file in (value if isinstance(value, list) else [value])]
+    for path, key, name in named:
+        inside = isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\\", "\0"} & {*name}
+        if name is not None and not inside:
+            message = f"{path}: {key} names {json.dumps(name)[:80]}, which is not a file of this folder"
+            raise ModelError("leads-elsewhere", f"{message}\n    -> do not use this model unless you know who made it")
 
 
 def refuse_outside(directory: Path) -> None:
@@ -106,14 +110,6 @@ def plain_config(directory: Path) -> Any:
     return config
 
 
-def _refuse_path(file: Path, key: str, name: Any) -> None:
-    if name is None:
-        return
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
-        message = f"{file}: {key} names {json.dumps(name)[:80]}, which is not a file of this folder"
-        raise ModelError("leads-elsewhere", f"{message}\n    -> do not use this model unless you know who made it")
-
-
 def json_object(path: Path) -> dict[str, Any] | None:
     """Return what a file holds, None where it is not there. Raises ModelError for anything but a JSON object."""
     try:
@@ -140,9 +136,7 @@ def weight_files(path: Path, name: str) -> list[Path]:
         if shards:
             return [index, *(path / shard for shard in shards)]
     if any(list(path.glob(pattern)) for pattern in ("*.bin", "*.pt", "*.ckpt")):
-        message = (
-            f"model '{name}': {path} has its weights only in a pickle format, which can run code when it is opened"
-        )
+        message = f"model '{name}': {path} has its weights in a pickle format only, which can run code when it is read"
         hint = "convert it once where you trust it: AutoModelForMaskedLM.from_pretrained(old).save_pretrained(new)"
         raise ModelError("pickled-weights", f"{message}\n    -> {hint}")
     message = f"model '{name}': no model.safetensors in {path}, and no index of shards"
@@ -166,9 +160,6 @@ def read_model_json(path: Path, name: str) -> dict[str, Any]:
         hint = "copy it there, or give another directory as model.name: one as save_pretrained writes it"
         raise ModelError("file-missing", f"model '{name}': {path} is missing\n    -> {hint}")
     return content
-
-
-# ---------------------------------------------------------------------------- what config.json may describe
 
 
 def check_config(config: dict[str, Any], path: Path, name: str) -> Architecture:

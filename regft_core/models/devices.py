@@ -2,9 +2,8 @@
 
 Matrix products in fp32 go through oneDNN on AMD's Zen 5, where torch's own choice, MKL, takes AVX2 only. A training
 step takes 0.63 of its time (benchmarks/README.md, "Measured earlier"). torch has no switch for it in fp32, so ``mm``
-and ``addmm`` are registered anew for the CPU through torch's own interface. Sums are added up in another order, so last
-bits differ; the environment of a result names it. Only processes that regft starts do it (they set ``SWITCH``): an
-import of regft changes nothing.
+and ``addmm`` are registered anew. Last bits differ; the environment of a result names it. Only processes that regft
+starts do it (they set ``SWITCH``).
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def cores() -> int:
 def visible_devices(device: str) -> list[str]:
     """Return the devices that ``execution.device`` means on this machine, at least one.
 
-    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and
-    ``cpu``: that one. Raises ``ConfigError`` when it is not there (never falls back).
+    ``auto``: all CUDA devices, or the CPU; ``cuda``: all CUDA devices; ``cuda:1``, ``mps`` and ``cpu``: that one.
+    Raises ``ConfigError`` when it is not there.
     """
     if device == "cpu" or (device == "auto" and not _accelerator_driver()):
         return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else
@@ -93,9 +92,7 @@ def refuse_slow_bf16(devices: list[str], precisions: Iterable[str | None]) -> No
 def take_device(device: str) -> None:
     """Make ``cuda:<n>`` the current GPU of this process, and free what finished runs have left there.
 
-    Streams, pinned memory and the recording of steps go by the current GPU, which is the first one unless told:
-    a run on ``cuda:1`` would hold a context on ``cuda:0`` as well, and record its steps on a stream of that. Nothing
-    happens elsewhere.
+    Streams, pinned memory and the recording of steps go by the current GPU, which is the first one unless told.
     """
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
@@ -103,11 +100,10 @@ def take_device(device: str) -> None:
 
 
 def free_memory(device: str) -> None:
-    """Free what finished runs have left on a GPU: their models, and memory that torch keeps for later.
+    """Free what finished runs have left on a GPU: their models, and memory that torch keeps from other processes.
 
     A model and its hooks refer to each other, so it stays, with its optimiser, until Python looks for such cycles. It
-    does that by the number of objects and not by what they hold on a GPU. Memory that torch keeps serves this process
-    only, while others that share the GPU run out of it. Elsewhere nothing happens.
+    does that by the number of objects and not by what they hold on a GPU. Elsewhere nothing happens.
     """
     if device.startswith("cuda"):
         if torch.cuda.memory_allocated(device) > _staying.get(device, 0):  # else there is nothing to look for
@@ -137,8 +133,6 @@ def computing_alone() -> Iterator[None]:
     finally:
         _computing.release()
 
-
-# ----------------------------------------------------------------------------------------------------- products in fp32
 
 #: Environment variable: 1 in processes that regft starts and in theirs; 0 leaves all products to torch.
 SWITCH = "REGFT_ONEDNN"

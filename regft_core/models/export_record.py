@@ -39,12 +39,10 @@ class AnsweredBy(Part):
 
 
 class ServedPrompt(Part):
-    """How texts stand before a model that answers at a mask.
+    """How texts stand before a model that answers at a mask: a template with {text}, {text_pair} and [MASK].
 
-    Attributes:
-        template: with {text}, {text_pair} and [MASK].
-        tokens: of the vocabulary, one for each label, in the order of the logits.
-        demonstrations: sets of token ids; the logits are means over inputs with each of them behind.
+    ``tokens`` are of the vocabulary, one for each label; the logits are means over inputs with each of the
+    ``demonstrations`` (token ids) behind.
     """
 
     template: str
@@ -55,10 +53,8 @@ class ServedPrompt(Part):
 class Abstain(Part):
     """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
 
-    Attributes:
-        coverage: share of the calibration rows that are answered; ``rows`` is their number.
-        models: how many models judged them, each its own rows.
-        groups: effective number of groups of these rows; None where they have none.
+    ``coverage`` is the share of the ``rows`` of calibration that are answered, which ``models`` judged, each its own;
+    ``groups`` is their effective number of groups, None where they have none.
     """
 
     threshold: float = Field(ge=0, le=1)
@@ -96,15 +92,12 @@ class Served(Part):
     """How an exported model was trained to read its inputs.
 
     Attributes:
-        text, text_pair: columns of the training data; ``text_pair`` is None for single texts.
+        text, text_pair: columns of the training data.
         labels: names in the order of the logits; None where the task has none.
         max_length: tokens that the model saw of a row; None for what reads whole texts.
         rows_per_example: 2 when the texts of a pair are rows of their own.
         instruction: stands before every text (``model.prompt``).
         windows, stride: rows of a text beyond ``max_length`` at most, and the tokens that neighbours share.
-        prompt: of a model that answers at a mask.
-        answered_by: what answers where there is no model (serve/model.py).
-        abstain: below which confidence it does not answer; None: it always does.
         temperature: what ``regft predict`` divides logits by, where a temperature could not go into a head's weights.
         offsets: added to the logarithms of its probabilities (of several labels to their log odds) before the decision;
             empty where the most probable label is the decision.

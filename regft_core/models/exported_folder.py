@@ -39,12 +39,10 @@ _NO_LIMIT = 1_000_000_000
 def write_classifier(
     model: Any, tokenizer: Any, directory: Path, max_length: int, served: Served, temperature: float
 ) -> int:
-    """Write configuration and weights of a folded classifier; return the length to which its tokenizer truncates.
+    """Write configuration and weights of a plain classifier; return the length to which its tokenizer truncates.
 
-    Args:
-        max_length: tokens of a row.
-        served: how its inputs are read.
-        temperature: what the logits of a classifier at a mask are divided by; other heads have it in their weights.
+    ``max_length``: tokens of a row. ``temperature``: what the logits of a classifier at a mask are divided by; other
+    heads have it in their weights.
     """
     if not isinstance(model, PooledClassifier | MaskClassifier) and not served.instruction:
         model.save_pretrained(directory)
@@ -72,27 +70,11 @@ def write_classifier(
 def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:
     """Return the classifier of a directory that may come from elsewhere, on the CPU, and its tokenizer.
 
-    Raises ModelError as ``load_classifier``, for files that lead elsewhere, and where tokenizer and weights do not fit.
+    Raises ModelError for files that are missing, damaged or lead elsewhere, for weights that are not those of the
+    configuration, and where tokenizer and weights do not fit.
     """
     refuse_outside(directory)
     take_fast_products()
-    model = load_classifier(directory)
-    tokenizer = read_tokenizer(directory, str(directory), model.config.model_type)
-    rows = model.get_input_embeddings().num_embeddings
-    if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
-        message = f"{directory}: the tokenizer has tokens ({beyond[0]!r}) beyond the {rows} rows of the embedding"
-        hint = "put tokenizer and weights of one model there, or export it again"
-        raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
-    return model, tokenizer
-
-
-def load_classifier(directory: Path) -> Any:
-    """The classifier that ``write_classifier`` wrote, or one of another program, in evaluation mode on the CPU.
-
-    Raises:
-        ModelError: a file is missing or damaged (``cannot-load``); the weights do not have all that the configuration
-            names (``weights-missing``), or have more (``weights-do-not-fit``).
-    """
     try:
         with quiet():
             model, info = _read(directory)
@@ -107,13 +89,22 @@ def load_classifier(directory: Path) -> Any:
         message = f"{directory}: config.json does not use {', '.join(unused[:3])}, one of {len(unused)} such weights"
         hint = "put config.json and weights of one model there, or export it again"
         raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
-    return _as_trained(model) if isinstance(model, RegftClassifier) else model
+    model = _as_trained(model) if isinstance(model, RegftClassifier) else model
+    tokenizer = read_tokenizer(directory, str(directory), model.config.model_type)
+    rows = model.get_input_embeddings().num_embeddings
+    if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
+        message = f"{directory}: the tokenizer has tokens ({beyond[0]!r}) beyond the {rows} rows of the embedding"
+        hint = "put tokenizer and weights of one model there, or export it again"
+        raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
+    return model, tokenizer
 
 
 def _read(directory: Path, **attention: str) -> tuple[Any, dict[str, Any]]:
     """The model of a folder in evaluation mode, and what loading it said; raises what transformers raises."""
-    config = _read_config(directory)
-    own = isinstance(config, RegftConfig)
+    own = read_json(directory / "config.json", dict).get("model_type") == RegftConfig.model_type
+    config = RegftConfig.from_pretrained(directory) if own else plain_config(directory)
+    if own:  # without kernels or code of its own, as a plain one
+        config.encoder = {key: value for key, value in config.encoder.items() if not is_implementation(key)}
     auto: Any = RegftClassifier if own else AutoModelForSequenceClassification
     options = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
     model, info = auto.from_pretrained(directory, config=config, **options, **({} if own else attention))
@@ -137,21 +128,10 @@ def _as_trained(model: RegftClassifier) -> Any:
     return pooled.eval()
 
 
-def _read_config(directory: Path) -> Any:
-    """The configuration, without kernels or code of its own; raises what transformers raises for a damaged one."""
-    if read_json(directory / "config.json", dict).get("model_type") != RegftConfig.model_type:
-        return plain_config(directory)
-    config = RegftConfig.from_pretrained(directory)
-    config.encoder = {key: value for key, value in config.encoder.items() if not is_implementation(key)}
-    return config
-
-
 def logits_of_folder(directory: Path, batch: Mapping[str, Tensor], model: Any) -> Tensor:
     """Logits [B, K] of model inputs, computed from nothing but the files in ``directory``, as another program would.
 
-    Args:
-        batch: rows 2i and 2i + 1 are the texts of pair i where they are encoded separately.
-        model: on whose device, and with whose attention.
+    ``model``: on whose device, and with whose attention.
     """
     loaded, _ = _read(directory, attn_implementation=model.config._attn_implementation)
     loaded = loaded.to(model.device)
@@ -166,8 +146,8 @@ def logits_of_folder(directory: Path, batch: Mapping[str, Tensor], model: Any) -
 
 def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> RegftConfig:
     before, between, after, types = _added(tokenizer, takes_token_types(model))
-    padding = padding_of(tokenizer)
-    mask = isinstance(model, MaskClassifier)
+    padding, mask = padding_of(tokenizer), isinstance(model, MaskClassifier)
+    each = getattr(model, "rows_per_example", 1)
     pooling = model.pooling if mask or isinstance(model, PooledClassifier) else "head"
     if pooling in ("cls", "last"):
         pooling = model.summary
@@ -181,8 +161,8 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
         row_length=max_length,
         windows=served.windows,
         stride=served.stride,
-        paired=served.text_pair is not None or getattr(model, "rows_per_example", 1) == 2,
-        separate=getattr(model, "rows_per_example", 1) == 2,
+        paired=served.text_pair is not None or each == 2,
+        separate=each == 2,
         before=before,
         between=between,
         after=after,
@@ -199,8 +179,8 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
         problem_type=model.config.problem_type,
         architectures=[RegftClassifier.__name__],
     )
-    classes = {"AutoConfig": RegftConfig, "AutoModelForSequenceClassification": RegftClassifier}
-    config.auto_map = {auto: f"{CODE.removesuffix('.py')}.{of.__name__}" for auto, of in classes.items()}
+    names = {"AutoConfig": "RegftConfig", "AutoModelForSequenceClassification": "RegftClassifier"}
+    config.auto_map = {auto: f"{CODE.removesuffix('.py')}.{name}" for auto, name in names.items()}
     return config
 
 
@@ -235,9 +215,7 @@ def _truncated_length(config: RegftConfig) -> int:
     """Tokens of an input of which the classifier reads every one; longer ones are cut by it as in training."""
     if config.pooling == "mask" or (config.paired and not config.separate):
         return int(config.row_length) if config.windows == 1 and config.pooling != "mask" else _NO_LIMIT
-    fixed = len(config.before) + len(config.instruction["ids"]) + len(config.after)
-    room = config.row_length - fixed
-    content = len(config.instruction["ids"]) + room + (config.windows - 1) * (room - config.stride)
-    texts = 2 if config.separate else 1
-    added = len(config.before) + len(config.after) + (len(config.between) if config.separate else 0)
-    return int(added + texts * content)
+    around, begun = len(config.before) + len(config.after), len(config.instruction["ids"])
+    room = config.row_length - around - begun
+    content = begun + room + (config.windows - 1) * (room - config.stride)
+    return int(around + (len(config.between) + 2 * content if config.separate else content))

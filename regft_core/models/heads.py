@@ -1,15 +1,14 @@
 """Heads of ours: a plain one on pooled token vectors, and answers by a masked-LM head, the same for every family.
 
-The family's own head (``pooling: head``) is transformers' class. Here the encoder stays as it is, without its
-pooler, and behind it come pooling, dropout and one linear. For pairs that are encoded separately, the linear
-reads both vectors, their difference and their product (InferSent, Conneau et al. 2017; Sentence-BERT,
-Reimers and Gurevych 2019). Unlike there, vectors are scaled to one length first: the length of a text's mean
-vector says little of its meaning, and without this a solved head on 300 pairs of STS-B is 5 points worse than with
-it (80.6 against 85.9, MiniLM) and 7 below the bare cosine (87.2).
+The family's own head (``pooling: head``) is transformers' class. Here the encoder has no pooler, and behind it come
+pooling, dropout and one linear. For pairs that are encoded separately, the linear reads both vectors, their difference
+and their product (InferSent, Conneau et al. 2017; Sentence-BERT, Reimers and Gurevych 2019). Unlike there, vectors are
+scaled to one length first: without this a solved head on 300 pairs of STS-B is 5 points worse than with it (80.6
+against 85.9, MiniLM) and 7 below the bare cosine (87.2).
 
 At a mask (``pooling: mask``) the logits are those of the masked LM at the mask of a row, for one token per label (Gao
-et al., 2021, equation 1). There is no new parameter. Which token is the mask, and which ones stand for labels, are
-buffers, so that weights alone say how a row is read. The preparation of a phase that trains on labels sets both.
+et al., 2021, equation 1). Which token is the mask, and which ones stand for labels, are buffers, so that weights alone
+say how a row is read. The preparation of a phase that trains on labels sets both.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ClassifierOutput(NamedTuple):
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
-    """One vector [rows, H] per row of token vectors [rows, n, H] of one layer, as ``pooling`` has it."""
+    """One vector [rows, H] per row of token vectors [rows, n, H] of one layer."""
     rule = _rule(pooling)
     return rule.finish(rule.pool(hidden, mask, summary))
 
@@ -84,12 +83,10 @@ class _Classifier(nn.Module):
 class PooledClassifier(_Classifier):
     """Encoder, pooling, dropout and one linear, with the surface of a transformers classifier.
 
-    The encoder is registered under its family's prefix (``bert``, ``transformer`` ...), so that its parameters
-    have the names that they have in the family's own classifier. BART is pooled over the last hidden states of
-    its decoder, which are what its own head reads; its summary token is the last one.
+    The encoder's parameters have the names that they have in the family's own classifier. BART is pooled over the
+    last hidden states of its decoder, which are what its own head reads.
 
     Attributes:
-        pooling: one of ``poolings``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
         layers: how many of the last layers are pooled, side by side.
         parts: a solved head's weights of the parts of width H that the linear reads: the vector of each layer, of pairs
@@ -114,11 +111,9 @@ class PooledClassifier(_Classifier):
         self.classifier = nn.Linear(config.hidden_size * len(self.parts), config.num_labels)
 
     def forward(self, windows: Tensor | None = None, **inputs: Tensor) -> ClassifierOutput:
-        """Logits [B, K] of ``B * rows_per_example`` texts.
+        """Logits [B, K] of ``B * rows_per_example`` texts with ``inputs`` [rows, n].
 
-        Args:
-            windows: [texts, rows], the mean over the rows of each text as a matrix; None where each has one row.
-            inputs: of the encoder, [rows, n].
+        ``windows`` [texts, rows] is the mean over the rows of each text as a matrix; None where each has one row.
         """
         states, mask = self._states(inputs), inputs.get("attention_mask")
         if mask is None:
@@ -144,16 +139,9 @@ class PooledClassifier(_Classifier):
 
 
 class MaskClassifier(_Classifier):
-    """A masked language model with the surface of a transformers classifier.
+    """A masked language model with the surface of a transformers classifier, and its family's names of modules.
 
-    Its modules have the names that they have in the family's own class for masked LMs.
-
-    Args:
-        language_model: the family's class, loaded.
-        head: the modules after the encoder as one: hidden vectors [m, H] to vocabulary logits [m, V].
-
-    Attributes:
-        pretrained_head: whether the checkpoint held the whole head.
+    ``head`` are the modules after the encoder as one: hidden vectors [m, H] to vocabulary logits [m, V].
     """
 
     pooling = "mask"
@@ -192,8 +180,6 @@ def without_pooler(encoder_class: Any) -> dict[str, bool]:
     return {"add_pooling_layer": False} if known else {}
 
 
-# ------------------------------------------------------------------------------------------------ parts of a classifier
-
 #: Depth of the embeddings and of everything that all layers share.
 BELOW = 0
 
@@ -201,7 +187,7 @@ BELOW = 0
 def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
     """Return the depth of every parameter of ``names``, which are names in the plain model.
 
-    0 are the embeddings, projections behind them and what several layers share (relative positions);
+    0 (``BELOW``) are the embeddings, projections behind them and what several layers share (relative positions);
     1 to N the layers in the order of the forward pass (BART: encoder, then decoder); N + 1 what comes
     after the last layer: a final norm, the pooler, the head.
 
@@ -214,21 +200,16 @@ def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
             hint = "use another family, or a method that does not tell layers apart"
             raise ModelError("layers-shared", f"{message}\n    -> {hint}")
         layers[site.name] = site.index + 1
-    above = _above(model, next(reversed(layers)))
-    base = f"{model.base_model_prefix}."
+    last_layer, base = next(reversed(layers)), f"{model.base_model_prefix}."
+    # The encoder's own parts that come after its layers are registered after them.
+    children = [f"{base}{name}." for name, _ in model.base_model.named_children()]
+    holder = next(index for index, child in enumerate(children) if last_layer.startswith(child))
+    above = tuple(children[holder + 1 :])
     found = {}
     for name in names:
         outside = len(layers) + 1 if name.startswith(above) or not name.startswith(base) else BELOW
         found[name] = next((depth for prefix, depth in layers.items() if name.startswith(f"{prefix}.")), outside)
     return found
-
-
-def _above(model: Any, last_layer: str) -> tuple[str, ...]:
-    """Prefixes of the encoder's own parts that come after its layers: they are registered after them."""
-    base = f"{model.base_model_prefix}."
-    children = [f"{base}{name}" for name, _ in model.base_model.named_children()]
-    holder = next(index for index, child in enumerate(children) if last_layer.startswith(f"{child}."))
-    return tuple(f"{child}." for child in children[holder + 1 :]) or ("\0",)
 
 
 def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
@@ -237,11 +218,8 @@ def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
     Raises ModelError where the head does not end with a linear that has a bias.
     """
     new = frozenset(head)
-    found = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == outputs and f"{name}.weight" in new
-    ]
+    linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    found = [name for name, module in linears if module.out_features == outputs and f"{name}.weight" in new]
     if not found or model.get_submodule(found[-1]).bias is None:
         message = f"the head of {type(model).__name__} does not end with a linear of {outputs} outputs and a bias"
         raise ModelError("head-not-linear", f"{message}\n    -> give the method 'model: {{pooling: mean}}'")

@@ -1,8 +1,7 @@
 """Build the tokenizer and the classifier of a resolved encoder.
 
-The new parameters (classification head, and the pooler when the checkpoint has none) are drawn
-by us from ``head_seed`` alone, so that arms which differ in dropout, method or device start from
-the same head, and loading never moves the caller's random number generator.
+The new parameters (classification head, and the pooler when the checkpoint has none) are drawn from ``head_seed``
+alone, so that arms which differ in dropout, method or device start from the same head.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from torch import Tensor, nn
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
 from regft_core.kinds import find
-from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
+from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling, prepared_mask
 from regft_core.models.checkpoint_files import plain_config
 from regft_core.models.devices import computing_alone, take_fast_products
 from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
-from regft_core.models.masks import prepared
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
 
@@ -67,21 +65,16 @@ def load_classifier(
 ) -> Any:
     """Load the encoder with a newly drawn head for a kind of task, in fp32, on the CPU, in eval mode.
 
-    With ``pooling: head`` it is the family's own class for sequence classification, else a ``PooledClassifier``. Its
-    attribute ``regft_new_parameters`` lists the names of what was drawn.
+    The attribute ``regft_new_parameters`` lists the names of what was drawn. The caller's random state stays.
 
     Args:
-        kind: a file of ``regft_core/kinds``, which names the outputs.
-        labels: the task's labels; None where it has none.
-        dropout: probabilities written into the configuration before the model is built.
-        head_seed: decides the new parameters, and nothing else does.
+        kind: a file of ``regft_core/kinds``, which names the outputs by the task's ``labels``, where it has some.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
         pooling: "head" (the family's own), "mask" (the masked-LM head at a mask), or one of ``poolings``.
         rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
-    Raises:
-        ModelError: unsupported family, or a checkpoint that does not hold the whole encoder.
-        RegftError: another thread of this process loads or trains a model.
+    Raises ModelError: unsupported family, or a checkpoint that does not hold the whole encoder; RegftError where
+    another thread of this process loads or trains a model.
     """
     from transformers import AutoModel, AutoModelForSequenceClassification
 
@@ -97,7 +90,9 @@ def load_classifier(
         return _mask_classifier(source, config, architecture, attn_implementation, head_seed)
     if pooling == "head":
         model, info = _from_pretrained(AutoModelForSequenceClassification, source, config, attn_implementation)
-        new = _new_modules(model, architecture, info)
+        pooler = [f"{model.base_model_prefix}.{architecture.pooler}"] if architecture.pooler else []
+        optional, absent = [*architecture.pretrained_head, *pooler], _absent(info)
+        new = (*architecture.head, *(one for one in optional if any(key.startswith(f"{one}.") for key in absent)))
     else:
         encoder, info = _from_pretrained(AutoModel, source, config, attn_implementation, pooler=False)
         with computing_alone(), torch.random.fork_rng(devices=[]):
@@ -113,15 +108,12 @@ def load_classifier(
 def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) -> tuple[nn.Module, bool]:
     """Return the masked-LM head that belongs to a loaded classifier, and whether its weights are pretrained.
 
-    The head maps hidden vectors [m, H] to vocabulary logits [m, V] with the family's own
-    modules. Its output matrix *is* the model's input embedding (the same Parameter): a loss on
-    the logits also moves the embeddings, and optimisers must not list that parameter twice. Only a
-    pretrained matrix that the configuration declares untied (EuroBERT) stays the head's own.
-    A checkpoint without the whole head (ELECTRA discriminators, sentence encoders) gives a head
-    drawn from ``head_seed``, and False.
+    The head maps hidden vectors [m, H] to vocabulary logits [m, V] with the family's own modules. Its output matrix
+    *is* the model's input embedding: a loss on the logits also moves the embeddings, and optimisers must not list that
+    parameter twice. Only a pretrained matrix that the configuration declares untied (EuroBERT) stays the head's own. A
+    checkpoint without the whole head (ELECTRA discriminators, sentence encoders) gives one drawn from ``head_seed``.
 
-    Raises:
-        ModelError: the family has no masked LM over its input positions.
+    Raises ModelError where the family has no masked LM over its input positions.
     """
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
@@ -177,7 +169,6 @@ def _mask_classifier(
 def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:
     """Draw linears from N(0, initializer_range), zero their biases, reset norms; a pure function of ``seed``.
 
-    The draws use a CPU generator of their own, in the order of the modules' parameters.
     Parameters in ``keep`` are left alone.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -185,14 +176,13 @@ def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: 
     kept = {id(parameter) for parameter in keep}
     norm = 0.0 if architecture_of(config.model_type).norms_add_one else 1.0
     with torch.no_grad():
-        for module in modules:
-            for name, parameter in module.named_parameters():
-                if id(parameter) in kept:
-                    continue
-                if parameter.dim() >= 2:
-                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
-                else:
-                    parameter.fill_(0.0 if name.endswith("bias") else norm)
+        for name, parameter in (named for module in modules for named in module.named_parameters()):
+            if id(parameter) in kept:
+                continue
+            if parameter.dim() >= 2:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+            else:
+                parameter.fill_(0.0 if name.endswith("bias") else norm)
 
 
 @contextlib.contextmanager
@@ -256,13 +246,6 @@ def _absent(info: dict[str, Any]) -> list[str]:
     return [*info["missing_keys"], *(key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"])]
 
 
-def _new_modules(model: Any, architecture: Architecture, info: dict[str, Any]) -> tuple[str, ...]:
-    """Return the module paths to draw: the head, and what of the pretrained head the checkpoint lacks."""
-    pooler = [f"{model.base_model_prefix}.{architecture.pooler}"] if architecture.pooler else []
-    optional, absent = [*architecture.pretrained_head, *pooler], _absent(info)
-    return (*architecture.head, *(one for one in optional if any(key.startswith(f"{one}.") for key in absent)))
-
-
 def _refuse_other_faults(
     new: Sequence[str], architecture: Architecture, source: ModelSource, info: dict[str, Any]
 ) -> None:
@@ -281,12 +264,9 @@ def _refuse_other_faults(
 
 
 class SecondEncoder(nn.Module):
-    """A masked language model of its own, from the same checkpoint as the classifier.
+    """A masked language model from the same checkpoint as the classifier: ``encoder``, and the ``head`` tied to it.
 
-    Attributes:
-        encoder: the base model, without a classifier.
-        head: masked-LM head, tied to the encoder's own input embedding.
-        pretrained: whether the checkpoint held the head.
+    ``pretrained`` says whether the checkpoint held the head.
     """
 
     def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
@@ -302,5 +282,5 @@ class SecondEncoder(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Last hidden states ``[B, n, H]``."""
         inputs = batch.model_inputs(self.token_types)
-        inputs["attention_mask"] = prepared(self.encoder, batch.attention_mask, batch.padded)
+        inputs["attention_mask"] = prepared_mask(self.encoder, batch.attention_mask, batch.padded)
         return self.encoder(**inputs)[0]

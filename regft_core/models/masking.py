@@ -16,12 +16,10 @@ TRAINED_HEAD = "its masked-LM head was trained on the task's training text, the 
 
 
 def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.Generator) -> Tensor:
-    """Choose the positions to mask, as booleans ``[B, n]``.
+    """Choose the positions to mask among the ``maskable`` ones, both as booleans ``[B, n]``.
 
-    Args:
-        maskable: booleans ``[B, n]``; no other position is ever chosen.
-        rule: ``count`` takes max(1, round(rate * maskable positions)) of every row that has
-            any, ``bernoulli`` takes each position with probability ``rate``.
+    ``rule``: ``count`` takes max(1, round(rate * maskable positions)) of every row that has any, ``bernoulli`` each
+    with probability ``rate``.
     """
     scores = torch.rand(maskable.shape, generator=generator, device=maskable.device)
     if rule == "bernoulli":
@@ -40,17 +38,6 @@ def maskable(batch: Batch, keyword_segment: str | None) -> Tensor:
     return allowed
 
 
-def chosen_count(batch: Batch, keyword_segment: str | None, rate: float) -> int:
-    """Tokens that :func:`choose_positions` takes of the :func:`maskable` ones by the rule ``count``.
-
-    Counted in fp32 as there, but on the host, from what was known when the batch was built.
-    """
-    kept = (0, 1) if keyword_segment is None else (1,) if keyword_segment == "text" else (0,)
-    available = np.array([sum(counts[part] for part in kept) for counts in batch.ordinary], dtype=np.int64)
-    wanted = np.rint(available.astype(np.float32) * np.float32(rate)).clip(min=1 if rate > 0 else 0)
-    return int(np.minimum(wanted, available).sum())
-
-
 def masked_positions(
     batch: Batch, keyword_segment: str | None, rate: float, rule: str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -62,7 +49,11 @@ def masked_positions(
     if rule == "bernoulli" or not batch.ordinary:
         rows, columns = chosen.nonzero(as_tuple=True)
         return rows, columns
-    found = torch.nonzero_static(chosen, size=chosen_count(batch, keyword_segment, rate))
+    # Counted in fp32 as above, but on the host, from what was known when the batch was built.
+    kept = (0, 1) if keyword_segment is None else (1,) if keyword_segment == "text" else (0,)
+    available = np.array([sum(counts[part] for part in kept) for counts in batch.ordinary], dtype=np.int64)
+    wanted = np.rint(available.astype(np.float32) * np.float32(rate)).clip(min=1 if rate > 0 else 0)
+    found = torch.nonzero_static(chosen, size=int(np.minimum(wanted, available).sum()))
     return found[:, 0], found[:, 1]
 
 
@@ -83,9 +74,7 @@ def own_parameters(head: torch.nn.Module, model: torch.nn.Module) -> dict[str, t
 def take_head(method: Regulariser, head: torch.nn.Module, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
     """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
 
-    Args:
-        method: the regulariser that wants it; its option ``head`` names the phase.
-        model: whose parameters the head may share (the tied embedding).
+    The option ``head`` of ``method`` names the phase. ``model``: whose parameters the head may share.
 
     Raises ModelError where no phase trained the head, or it has no weights of its own to train.
     """

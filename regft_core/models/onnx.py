@@ -42,15 +42,11 @@ def require_onnx() -> None:
 
 
 def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> float:
-    """Write ``model.onnx`` for batches of any size and length; returns the largest difference of logits.
+    """Write ``model.onnx`` of a ``model`` on the CPU, for batches of any size and length.
 
-    Args:
-        model: a folded classifier (``models.export.fold``) on the CPU.
-        batch: inputs [rows, n] of real rows, on which onnxruntime is compared with torch.
-
-    Raises:
-        ModelError: a package is missing, or the graph of this family cannot be traced.
-        ExportMismatch: the logits differ by more than ``TOLERANCE``.
+    Returns the largest difference of logits between torch and onnxruntime on ``batch``, inputs [rows, n] of real rows.
+    Raises ExportMismatch where it is above ``TOLERANCE``, ModelError where a package is missing or the graph of this
+    family cannot be traced.
     """
     require_onnx()
     typed = takes_token_types(model)

@@ -49,15 +49,11 @@ class Int8Linear(nn.Module):
 
 
 def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
-    """The classifier, changed in place, as it answers in ``precision``.
+    """The classifier, changed in place, as it answers in ``precision`` (fp32, bf16 or int8).
 
-    For bf16 the weights of linear layers are stored in it, once for all; ``scoring.predict`` then casts inputs.
+    For bf16 the weights of linear layers are stored in it, once for all; ``evaluate.logits`` then casts inputs.
 
-    Args:
-        precision: fp32, bf16 or int8.
-        where: what is loaded, for errors.
-
-    Raises ModelError when the device or the encoder cannot.
+    Raises ModelError, about ``where`` the model is from, when the device or the encoder cannot.
     """
     if precision == "fp32":
         return model

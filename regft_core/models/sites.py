@@ -11,24 +11,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from regft_core.errors import ModelError
-from regft_core.models.architectures import Architecture, LayerStack, architecture_of
-from regft_core.models.masks import prepared_masks
+from regft_core.models.architectures import Architecture, LayerStack, architecture_of, prepared_mask
 
 
 @dataclass(frozen=True, eq=False)
 class LayerSite:
     """One layer as it is passed through in a forward pass.
 
-    ``index`` counts from 0 over all stacks (BART: encoder, then decoder). ALBERT calls one module
-    several times; each call is a site of its own. Tensors at a site are [B, n, H], or [n, B, H]
-    when ``batch_dim`` is 1 (XLNet). The first output of ``after_attention`` is the tensor that
-    enters the feed-forward block and its residual connection. With ``pre_norm`` that tensor is the
-    residual stream: what ``after_attention``, the norm before the feed-forward block, receives.
+    ``index`` counts from 0 over all stacks (BART: encoder, then decoder). ALBERT calls one module several times; each
+    call is a site of its own. Tensors at a site are [B, n, H], or [n, B, H] when ``batch_dim`` is 1 (XLNet). For
+    ``after_attention`` and ``pre_norm`` see ``LayerStack``.
     """
 
     index: int
@@ -44,8 +40,8 @@ class LayerSite:
 class EmbeddingSite:
     """One look-up of word embeddings in a forward pass: one per stack (BART: encoder, then decoder).
 
-    Tensors there are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E is smaller than H in families
-    that project embeddings. BART's decoder reads the input moved right by one start token.
+    Tensors there are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E is smaller than H in families that project
+    embeddings. BART's decoder reads the input moved right by one start token.
     """
 
     index: int
@@ -59,16 +55,13 @@ class Sites:
 
     Attributes:
         architecture: family, e.g. ``roberta`` also for XLM-R and CamemBERT.
-        layers: layer sites in the order of the forward pass.
         embedding_layers: indices of the layers whose input is an embedding output.
-        word_embedding: the input embedding module.
         mixable: weight matrices that were pretrained: every linear inside the layers, linears between embeddings
             and layers (ELECTRA, ALBERT, DeBERTa), the pooler or ModernBERT's head when the checkpoint has them, XLNet's
             raw q, k, v, o, r [d, heads, d_head]. DeBERTa v1's packed in_proj is one matrix. Not embeddings,
             convolutions or the new head.
         perturbable: weights and biases inside layers, without norms and without XLNet's segment embedding.
         head: newly drawn parameters.
-        token_types: whether the forward pass takes ``token_type_ids``.
     """
 
     architecture: str
@@ -128,16 +121,14 @@ def find_sites(model: Any) -> Sites:
     )
 
 
-TensorHook = Callable[[torch.Tensor, LayerSite], torch.Tensor]
-EmbeddingHook = Callable[[torch.Tensor, EmbeddingSite], torch.Tensor]
-
-
+TensorHook = Callable[[Tensor, LayerSite], Tensor]
+EmbeddingHook = Callable[[Tensor, EmbeddingSite], Tensor]
 #: A function, the layers that it acts in (None: all), and whether it acts in evaluation, too.
-_Entry = tuple[Callable[[torch.Tensor, Any], torch.Tensor], frozenset[int] | None, bool]
+_Entry = tuple[Callable[[Tensor, Any], Tensor], frozenset[int] | None, bool]
 
 
 class SiteHooks:
-    """Calls functions on the tensors at layer sites and puts what they return in their place.
+    """Calls functions on the tensors at layer sites and puts what they return, of one shape and dtype, in their place.
 
     Functions run in the order of registration, each on the previous one's result, and only while the model is in
     training mode (``always=True`` also in eval). Random ones must be keyed by step and site: a layer may be recomputed.
@@ -164,12 +155,7 @@ class SiteHooks:
         self._handles.append(base.register_forward_pre_hook(lambda *_: self._calls.clear()))
 
     def on_layer_input(self, function: TensorHook, layers: Iterable[int] | None = None, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on what a layer receives as attention input and residual.
-
-        Args:
-            function: returns the tensor to use instead, of the same shape and dtype.
-            layers: site indices; all by default.
-        """
+        """Call ``function(tensor, site)`` on what a layer receives as attention input and residual, or some layers."""
         self._inputs.append(self._entry(function, layers, always))
 
     def on_after_attention(
@@ -179,7 +165,7 @@ class SiteHooks:
         self._after.append(self._entry(function, layers, always))
 
     def on_layer_output(self, function: TensorHook, layers: Iterable[int] | None = None, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on what a layer gives to the next; arguments are those of on_layer_input."""
+        """Call ``function(tensor, site)`` on what a layer gives to the next."""
         self._outputs.append(self._entry(function, layers, always))
 
     def on_word_embedding(self, function: EmbeddingHook, always: bool = False) -> None:
@@ -219,7 +205,7 @@ class SiteHooks:
         chosen = None if layers is None else frozenset(self._sites.layer_numbers("layers", list(layers)))
         return function, chosen, always
 
-    def _apply(self, entries: list[_Entry], tensor: torch.Tensor, site: LayerSite | EmbeddingSite) -> torch.Tensor:
+    def _apply(self, entries: list[_Entry], tensor: Tensor, site: LayerSite | EmbeddingSite) -> Tensor:
         for function, layers, always in entries:
             if (always or self._model.training) and (layers is None or site.index in layers):
                 tensor = function(tensor, site)
@@ -230,7 +216,7 @@ class SiteHooks:
         self._calls[key] = self._calls.get(key, 0) + 1
         return self._calls[key] - 1
 
-    def _site_after(self, of_layer: list[LayerSite]) -> LayerSite:
+    def _running(self, of_layer: list[LayerSite]) -> LayerSite:
         return of_layer[(self._calls.get(id(of_layer[0].module), 1) - 1) % len(of_layer)]
 
     def _on_input(self, of_layer: list[LayerSite]) -> Callable[..., Any]:
@@ -242,7 +228,7 @@ class SiteHooks:
 
         return hook
 
-    def _on_word(self, module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+    def _on_word(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         index = self._count(id(self._words))
         first = self._sites.layers[self._sites.embedding_layers[index]]
         return self._apply(self._words, output, EmbeddingSite(index, first.stack, first.batch_dim))
@@ -252,7 +238,7 @@ class SiteHooks:
             if not entries:
                 return None
             first = output[0] if isinstance(output, tuple) else output
-            changed = self._apply(entries, first, self._site_after(of_layer))
+            changed = self._apply(entries, first, self._running(of_layer))
             return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
         return hook
@@ -262,13 +248,13 @@ class SiteHooks:
             if self._after:
                 # The layer adds this very tensor to the feed-forward output later, so the change is made in place.
                 # The functions get a copy: what they keep for the backward pass must not change under them.
-                args[0].copy_(self._apply(self._after, args[0].clone(), self._site_after(of_layer)))
+                args[0].copy_(self._apply(self._after, args[0].clone(), self._running(of_layer)))
 
         return hook
 
 
 def _replaced_input(
-    change: Callable[[torch.Tensor], torch.Tensor], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    change: Callable[[Tensor], Tensor], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a forward pass with another first tensor."""
     if args:
@@ -284,24 +270,30 @@ def takes_token_types(model: Any) -> bool:
 
 
 def classify(
-    model: Any, batch_inputs: Mapping[str, torch.Tensor], need_hidden: bool = False, padded: bool | None = None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    model: Any, batch_inputs: Mapping[str, Tensor], need_hidden: bool = False, padded: bool | None = None
+) -> tuple[Tensor, Tensor | None]:
     """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H].
 
     The hidden states are what the head receives (BART: the decoder's), so a loss on them reaches the whole encoder.
-    ``padded`` says whether any token is padding, so that nobody has to look (``models/masks.py``); None: not known.
+    ``padded`` says whether any token is padding (:func:`prepared_mask`); None: not known.
     """
     inputs = dict(batch_inputs)
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
-    kept: list[torch.Tensor] = []
-    base = model.base_model
-    handle = base.register_forward_hook(lambda _m, _args, output: kept.append(output[0])) if need_hidden else None
+    base, kept = model.base_model, list[Tensor]()
+
+    def finish_mask(_base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        mask = kwargs.get("attention_mask")
+        return None if mask is None else (args, {**kwargs, "attention_mask": prepared_mask(base, mask, padded)})
+
+    # The last hook before the model: hooks that lengthen the mask (virtual tokens) have run. Heads still see [B, n].
+    handles = [base.register_forward_pre_hook(finish_mask, with_kwargs=True)]
+    if need_hidden:
+        handles.append(base.register_forward_hook(lambda _base, _args, output: kept.append(output[0])))
     try:
-        with prepared_masks(model, padded):
-            logits = model(**inputs).logits
+        logits = model(**inputs).logits
     finally:
-        if handle is not None:
+        for handle in handles:
             handle.remove()
     return logits.view(logits.shape[0], -1), kept[0] if kept else None
 

@@ -1,7 +1,6 @@
 """Where a pretrained encoder comes from: a pinned alias, a local directory, or the hub at a revision.
 
-Nothing here imports torch, so validation and fingerprints stay cheap. The content hashes are
-part of every run's key: two directories with the same bytes are the same model.
+Nothing here imports torch. The content hashes are part of every run's key: the same bytes are the same model.
 """
 
 from __future__ import annotations
@@ -40,13 +39,10 @@ WEIGHTS = {
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A pretrained encoder on this disk.
+    """A pretrained encoder on this disk, which is read by ``opened`` only.
 
-    ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the
-    tokenizer's files; both are independent of where the directory lies. ``revision`` is the hub
-    commit, None for an alias or a local directory. ``files`` are the names and hashes of all of them.
-
-    The directory is read by ``opened`` only, so what is loaded is what the hashes say.
+    ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the tokenizer's files,
+    wherever they lie; ``files`` are the names and hashes of all. ``revision`` is the hub commit, None elsewhere.
     """
 
     path: Path
@@ -59,11 +55,7 @@ class ModelSource:
     def opened(self) -> Path:
         """Return the directory, to be read now: its files are what the hashes say.
 
-        A run compares the hashes once more before it is stored.
-
-        Raises:
-            InputChanged: a file was replaced, added or removed since.
-            ModelError: what is there now is no encoder.
+        Raises InputChanged where a file was replaced, added or removed since, ModelError where there is no encoder.
         """
         known, now = dict(self.files), _read_files(self.path, self.name)
         if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
@@ -77,20 +69,15 @@ class ModelSource:
 
 
 def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
-    """Find the encoder that ``params.yaml`` names; hub ids may be downloaded.
+    """Find the encoder that ``params.yaml`` names: an alias, a directory or a hub id, which may be downloaded.
 
-    Args:
-        encoder: ``model`` section; ``name`` is an alias, a directory (relative to ``root``) or a hub id.
-        root: project root.
-
-    Raises:
-        ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
+    Raises ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
     """
     name, commit = encoder.name, None
+    path = _local_path(name, root)
     if name in ALIASES:
-        path = _alias_path(name, root)
         _check_pinned(path, name)
-    elif what_is(path := expand(root, name)) == "a directory":
+    elif what_is(path) == "a directory":
         path = path.resolve()
     elif encoder.revision:
         path, commit = hub_encoder(name, encoder.revision, root)
@@ -119,14 +106,9 @@ def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:
-    """Errors in an alias or a local directory, as (key below ``model``, code, message).
-
-    For the validator: it reads the small files only, no weights; ``resolve_model`` says the same
-    and checks the bytes of an alias as well.
-    """
+    """Return errors in an alias or a local directory as (key below ``model``, code, message); reads no weights."""
     try:
-        path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
-        found = list(_problems(path, encoder))
+        found = list(_problems(_local_path(encoder.name, root).resolve(), encoder))
     except ModelError as error:
         found = [("name", error)]
     except ValueError as error:
@@ -156,8 +138,10 @@ def _problems(path: Path, encoder: EncoderConfig) -> Iterator[tuple[str, ModelEr
             yield "name", error
 
 
-def _alias_path(name: str, root: Path) -> Path:
-    """The directory of an alias: in a package, found without importing it, or where it was fetched to."""
+def _local_path(name: str, root: Path) -> Path:
+    """The directory of an alias (in a package, found without importing it, or where it was fetched to), or ``name``."""
+    if name not in ALIASES:
+        return expand(root, name)
     alias = ALIASES[name]
     if alias.package is None:
         path = fetched_directory(name, root)
@@ -198,12 +182,12 @@ def _read_files(path: Path, name: str) -> dict[str, str]:
 
 def layers_of(encoder: EncoderConfig, root: Path) -> int:
     """How many layers an alias or a local directory has; raises ModelError where its files do not say."""
-    path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name)
-    config = read_model_json(path / "config.json", encoder.name)
+    file = _local_path(encoder.name, root) / "config.json"
+    config = read_model_json(file, encoder.name)
     for key in ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"):
         if isinstance(found := config.get(key), int):
             return found
-    message = f"model '{encoder.name}' ({path / 'config.json'}): no number of layers"
+    message = f"model '{encoder.name}' ({file}): no number of layers"
     raise ModelError("bad-model-config", f"{message}\n    -> write num_hidden_layers into that file")
 
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -31,12 +32,10 @@ _OWNERS: WeakKeyDictionary[nn.Module, KeyValuePrefixes] = WeakKeyDictionary()
 
 
 class KeyValuePrefixes:
-    """The rows of ``table`` as keys and values of every layer of one model.
+    """The rows of ``table`` as keys and values of every layer of a classifier of one of ``FAMILIES``.
 
-    Args:
-        model: a classifier of one of ``FAMILIES``.
-        table: [P, 2 * N * kv], key and value of each of N layer sites in turn; kv is the width of the
-            layer's keys. A site is a layer as it is passed through, so ALBERT's shared layer has N prefixes.
+    ``table`` [P, 2 * N * kv] has key and value of each of N layer sites in turn; kv is the width of the layer's keys. A
+    site is a layer as it is passed through, so ALBERT's shared layer has N prefixes.
     """
 
     def __init__(self, model: Any, sites: Sites, hooks: SiteHooks, table: Tensor) -> None:
@@ -98,18 +97,12 @@ AttentionInterface.register(NAME, _attend)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-# -------------------------------------------------------------------------------- before the word embeddings
-
-
 class Prompts:
     """Puts the rows of ``table`` [P, E] before the word embeddings of every forward pass.
 
     The encoder reads P + n positions, padding on the left before them; segment ids of the new ones are 0. With
     ``strip`` hidden states begin with the text again before anything reads them, and a pooler inside the encoder reads
     the text's own first token. A head that pools over the attention mask always gets them stripped.
-
-    Args:
-        strip: whether hidden states begin with the text.
     """
 
     def __init__(self, trainee: Trainee, table: Tensor, *, method: str, strip: bool) -> None:
@@ -136,42 +129,32 @@ class Prompts:
         words = base.get_input_embeddings()(ids)
         own = self.table.unsqueeze(0).expand(rows, -1, -1).to(words.dtype)
         mask = kwargs.get("attention_mask")
-        mask = _extended(torch.ones_like(ids) if mask is None else mask, count, 1)
+        mask = functional.pad(torch.ones_like(ids) if mask is None else mask, (count, 0), value=1)
         vectors = torch.cat([own, words], dim=1)
         if self.trainee.tokenizer.padding_side == "left":
             places = mask.argsort(dim=1, stable=True)  # padding, then the vectors and the text in their order
             mask, vectors = mask.gather(1, places), vectors.take_along_dim(places.unsqueeze(-1), 1)
         changed = {**kwargs, "input_ids": None, "inputs_embeds": vectors, "attention_mask": mask}
         if kwargs.get("token_type_ids") is not None:
-            changed["token_type_ids"] = _extended(kwargs["token_type_ids"], count, 0)
+            changed["token_type_ids"] = functional.pad(kwargs["token_type_ids"], (count, 0))
         current = self.trainee.current
         if current is not None:
             # What forward sites know of the running pass has to fit the tensors they see.
-            segment = None if current.segment is None else _extended(current.segment, count, -1)
+            segment = None if current.segment is None else functional.pad(current.segment, (count, 0), value=-1)
             self.trainee.current = dataclasses.replace(current, attention_mask=mask, segment=segment)
         return args[1:], changed
 
     def _after(self, base: Any, args: tuple[Any, ...], output: Any) -> Any:
-        output.last_hidden_state = output.last_hidden_state[:, self.table.shape[0] :]
-        if getattr(output, "pooler_output", None) is not None:
-            output.pooler_output = _pooled(base, output.last_hidden_state)
+        hidden = output.last_hidden_state = output.last_hidden_state[:, self.table.shape[0] :]
+        if getattr(output, "pooler_output", None) is not None:  # the encoder's own pooler; ALBERT's is a linear
+            albert = isinstance(base.pooler, nn.Linear)
+            output.pooler_output = base.pooler_activation(base.pooler(hidden[:, 0])) if albert else base.pooler(hidden)
         return output
-
-
-def _extended(tensor: Tensor, count: int, value: int) -> Tensor:
-    return torch.cat([tensor.new_full((tensor.shape[0], count), value), tensor], dim=1)
-
-
-def _pooled(base: Any, hidden: Tensor) -> Tensor:
-    """The encoder's own pooler on hidden states [B, n, H]."""
-    albert = isinstance(base.pooler, nn.Linear)
-    return base.pooler_activation(base.pooler(hidden[:, 0])) if albert else base.pooler(hidden)
 
 
 def text_positions(base: Any, ids: Tensor) -> Tensor:
     """The positions that a family with absolute positions gives to the tokens of a text, [B, n]."""
-    architecture = architecture_of(base.config.model_type)
-    if architecture.positions == "after_padding":
+    if architecture_of(base.config.model_type).positions == "after_padding":
         real = ids.ne(base.config.pad_token_id).int()
         return (torch.cumsum(real, dim=1) * real + base.config.pad_token_id).long()
     return torch.arange(ids.shape[1], device=ids.device).expand_as(ids)

@@ -48,8 +48,7 @@ class MixoutView(nn.Module):
     Args:
         anchor: W0; not copied and not stored with the model. None: a zero weight.
         probability: p, the share of columns that become W0; 1 gives W0 throughout.
-        mask: returns the mask of the running pass, 1 for kept columns, of a shape that broadcasts to W;
-            None while no pass is running.
+        mask: returns that of the running pass, 1 for kept columns, which broadcasts to W; None without a pass.
         scaled_gradient: False leaves the factor 1 / (1 - p) out of the gradient.
     """
 
@@ -75,11 +74,7 @@ class MixoutView(nn.Module):
 
 
 class View(nn.Module):
-    """Maps the trained tensor of plain parameter ``name`` to the one that a forward pass uses.
-
-    Args:
-        function: called with ``name`` and the trained tensor; returns a tensor of its shape and dtype.
-    """
+    """Lets ``function(name, trained tensor)`` give the tensor that a forward pass uses for plain parameter ``name``."""
 
     def __init__(self, function: Callable[[str, Tensor], Tensor], name: str) -> None:
         super().__init__()
@@ -95,7 +90,6 @@ class LowRank(nn.Module):
     Args:
         inputs, outputs: width of x and of the linear's output.
         rank: rows of ``a`` [rank, inputs] and columns of ``b`` [outputs, rank].
-        scale: factor of the product.
         dropout: probability with which entries of x are dropped before A while training.
         generator: random stream of A, uniform between -1 and 1 over the root of ``inputs``.
     """
@@ -150,9 +144,7 @@ class WeightMixing(nn.Module):
         self, pretrained: Tensor, *, rank: int, form: str, std: float, generator: torch.Generator | None
     ) -> None:
         super().__init__()
-        self.form = form
-        self.rank = rank
-        self.shape = pretrained.shape
+        self.form, self.rank, self.shape = form, rank, pretrained.shape
         d, k = pretrained.shape[0], pretrained.shape[1:].numel()
         self.register_buffer("pretrained", pretrained.detach().clone(), persistent=False)
         shapes = {"a": (d, k)} if form == "full_rank" else {"a1": (d, rank), "a2": (rank, k)}
@@ -173,7 +165,8 @@ class WeightMixing(nn.Module):
         if self.rank == 1 and self.form != "full_rank":
             mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self.form)
         else:
-            mixed = mix(matrix, pretrained, self.attention, self.form, self.rank)
+            own, kept = coefficients(self.attention, self.form, self.rank)
+            mixed = own * matrix + kept * pretrained
         return mixed.reshape(self.shape)
 
 
@@ -187,12 +180,6 @@ def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Ten
     if form == "convex":
         return product, 1 - product
     return product, (1 - a1) @ (1 - a2) / rank
-
-
-def mix(weight: Tensor, pretrained: Tensor, attention: Sequence[Tensor], form: str, rank: int) -> Tensor:
-    """The formula written out, for matrices ``[d, k]``; autograd differentiates it as often as it is asked to."""
-    own, kept = coefficients(attention, form, rank)
-    return own * weight + kept * pretrained
 
 
 class _RankOneMix(torch.autograd.Function):

@@ -1,7 +1,6 @@
 """Write a fine-tuned model as a directory that transformers loads without regft (``exported_folder.py``).
 
-What a method added for training is folded into the plain weights first; the written directory is
-loaded again and must reproduce the logits to the last bit before it gets its name.
+The written directory is loaded again and must reproduce the logits to the last bit before it gets its name.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.utils import parametrize
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from regft_core.disk.files import atomic_directory
-from regft_core.errors import ExportMismatch, ModelError
+from regft_core.errors import ExportMismatch
 from regft_core.models.architectures import architecture_of
 from regft_core.models.export_record import Served, refuse_foreign, write_served
 from regft_core.models.exported_folder import CODE, logits_of_folder, write_classifier
@@ -26,27 +24,6 @@ from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.sites import classify, takes_token_types
 
 _PROBE = ("The quick test, with a comma.", "And a second text?")
-
-
-def fold(model: Any) -> Any:
-    """Return a plain copy of a classifier: its own architecture, parametrized weights computed once, no hooks.
-
-    ``model`` is left as it is. Raises ModelError when a method left parameters inside the model
-    that the architecture does not have; such parameters would be lost without a word.
-    """
-    with evaluating(model):
-        state = {name: value for name, value in model.state_dict().items() if ".parametrizations." not in f".{name}"}
-        for name, module in model.named_modules():
-            for tensor in getattr(module, "parametrizations", {}) if parametrize.is_parametrized(module) else ():
-                state[f"{name}.{tensor}"] = getattr(module, tensor).detach()
-    plain = _empty_copy(model)
-    wrong = plain.load_state_dict({name: value.to("cpu") for name, value in state.items()}, strict=False)
-    if wrong.missing_keys or wrong.unexpected_keys:
-        message = f"export: the model does not fold into a plain {type(plain).__name__}"
-        parameters = f"left over {wrong.unexpected_keys[:5]}, missing {wrong.missing_keys[:5]}"
-        hint = "correct `finished` of the method (regft_core/hooks/base.py), or use another method"
-        raise ModelError("does-not-fold", f"{message}: {parameters}\n    -> {hint}")
-    return plain.eval()
 
 
 def export_model(
@@ -63,30 +40,27 @@ def export_model(
 ) -> Path:
     """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
 
-    The directory appears complete or not at all; an earlier export under the same name is
-    replaced in one step.
+    The directory appears complete or not at all; an earlier export under the same name is replaced in one step.
 
     Args:
-        model: fine-tuned classifier, possibly parametrized and with hooks; it is not changed.
-        card: text of README.md.
+        model: classifier with plain weights, possibly with hooks; it is not changed.
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
-        max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
-            is asked for (pipelines: ``truncation=True``).
-        served: content of ``regft.json``, which ``regft predict`` reads.
+        max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation is
+            asked for (pipelines: ``truncation=True``).
         temperature: what the logits are divided by. It goes into the head's weights; a head at a mask, which shares
             them with the embeddings, is written with the number.
         onnx: write ``model.onnx``, too; the card then says how near its logits are.
 
-    Raises:
-        ExportMismatch: the reloaded model or tokenizer differs; nothing is left behind.
-        ModelError: the model cannot be folded or traced, or ``directory`` holds something else than a model.
-        StoreError: the directory cannot be written.
+    Raises ExportMismatch where the reloaded model or tokenizer differs, ModelError where the model cannot be traced or
+    ``directory`` holds something else than a model, or StoreError.
     """
     refuse_foreign(directory, "config.json")
     expected = _logits(model, check_batch)
-    plain = fold(model)
+    plain = _plain_copy(model)
     if temperature != 1.0 and not isinstance(plain, MaskClassifier):
-        _divide_logits(plain, temperature)
+        names = [name for name, _ in plain.named_parameters()]  # the head's come after the encoder's
+        for parameter in plain.get_submodule(last_linear(plain, names, plain.config.num_labels)).parameters():
+            parameter.detach().div_(temperature)
     described = served or Served(text="text", kind="classification", max_length=max_length)
     with atomic_directory(directory) as temporary, quiet():
         longest = write_classifier(plain, tokenizer, temporary, max_length, described, temperature)
@@ -109,29 +83,23 @@ def export_model(
     return directory
 
 
-def _empty_copy(model: Any) -> Any:
-    """A classifier of the same architecture, with random weights."""
+def _plain_copy(model: Any) -> Any:
+    """Return a classifier of the same architecture and weights, on the CPU and without hooks, in evaluation mode."""
+    options = {"attn_implementation": model.config._attn_implementation}
     config = copy.deepcopy(model.config)
-    attention = model.config._attn_implementation
     with quiet(), torch.random.fork_rng(devices=[]):
         if isinstance(model, MaskClassifier):
-            language_model = AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
-            head = masked_lm_head_of(language_model, architecture_of(config.model_type))
-            return MaskClassifier(language_model, head)
-        if not isinstance(model, PooledClassifier):
-            return AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
-        options = without_pooler(type(model.base_model))
-        encoder = AutoModel.from_config(config, attn_implementation=attention, **options)
-        return PooledClassifier(encoder, pooling=model.pooling, rows_per_example=model.rows_per_example)
-
-
-def _divide_logits(plain: Any, temperature: float) -> None:
-    """Divide the logits of a folded classifier, by its last linear."""
-    names = [name for name, _ in plain.named_parameters()]  # the head's come after the encoder's
-    last = plain.get_submodule(last_linear(plain, names, plain.config.num_labels))
-    with torch.no_grad():
-        for parameter in last.parameters():
-            parameter.div_(temperature)
+            language_model = AutoModelForMaskedLM.from_config(config, **options)
+            plain: Any = MaskClassifier(
+                language_model, masked_lm_head_of(language_model, architecture_of(config.model_type))
+            )
+        elif isinstance(model, PooledClassifier):
+            encoder = AutoModel.from_config(config, **options, **without_pooler(type(model.base_model)))
+            plain = PooledClassifier(encoder, pooling=model.pooling, rows_per_example=model.rows_per_example)
+        else:
+            plain = AutoModelForSequenceClassification.from_config(config, **options)
+    plain.load_state_dict(model.state_dict())
+    return plain.eval()
 
 
 def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: bool, served: Served) -> Any:

@@ -20,10 +20,10 @@ from regft_core.kinds import find
 from regft_core.models.devices import computing_alone
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
-from regft_core.training.graphs import CudaRecorder
+from regft_core.training.graphs import cuda_recorder
 from regft_core.training.loop import EpochScores, Loop, Progression
 from regft_core.training.stack import Stack
-from regft_core.training.stream import BatchStream, FitData
+from regft_core.training.step import BatchStream, FitData
 from regft_core.training.trainee import Trainee
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     fit_seconds = time.monotonic() - started
     steps = stack.total_steps(len(inputs.train_rows))
     if inputs.cuda_graphs and trainee.device.type == "cuda":
-        loop_options = {"recorder": CudaRecorder(), **loop_options}
+        loop_options = {"recorder": cuda_recorder(), **loop_options}
     loop = Loop(trainee, stack, stream, training, validation, unlabelled, steps=steps, **loop_options)
     return TrainedPhase(trainee, stack, loop, fit_seconds)
 

@@ -1,7 +1,4 @@
-"""Texts as weighted counts of words and characters; numpy, scipy, scikit-learn.
-
-What is fitted is plain: a list of terms and their inverse document frequencies.
-"""
+"""Texts as weighted counts of words and characters."""
 
 from __future__ import annotations
 

@@ -64,12 +64,7 @@ def quantile_cut(tensors: Sequence[Tensor], q: float) -> float:
     """The smallest entry that is not below the quantile ``q`` over all entries of all tensors.
 
     The quantile is interpolated linearly, as ``numpy.quantile`` does in double; the cut is one of the values, so that
-    comparing with it is exact in their own precision.
-
-    Args:
-        tensors: fp32 tensors of any shape on one device.
-
-    Raises ValueError when there are no values, or some are not numbers.
+    comparing with it is exact in fp32. Raises ValueError when there are no values, or some are not numbers.
     """
     count = sum(tensor.numel() for tensor in tensors)
     if count == 0:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,29 +26,25 @@ from regft_core.training.step import Step
 LIMIT = 64
 
 
-class Recorder(Protocol):
-    """Something that can repeat what a function did to tensors."""
-
-    def record(self, function: Callable[[], None]) -> Callable[[], Any]:
-        """Return what repeats ``function`` on the same memory; it need not have run it."""
+#: Takes a function over tensors and returns what repeats it on the same memory; it need not have run it.
+Recorder = Callable[[Callable[[], None]], Callable[[], Any]]
 
 
-class CudaRecorder:
-    """CUDA graphs over one pool of memory, which is safe because they never run beside each other."""
+def cuda_recorder() -> Recorder:
+    """Return a recorder of CUDA graphs over one pool of memory: they never run beside each other."""
+    pool = torch.cuda.graph_pool_handle()
 
-    def __init__(self) -> None:
-        self.pool = torch.cuda.graph_pool_handle()
-
-    def record(self, function: Callable[[], None]) -> Callable[[], Any]:
+    def record(function: Callable[[], None]) -> Callable[[], Any]:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=pool):
             function()
         return graph.replay
 
+    return record
 
-@dataclass
-class _Recorded:
+
+class _Recorded(NamedTuple):
     batch: Batch
     replay: Callable[[], Any]
     #: ``loss`` as the last replay left it.
@@ -64,31 +59,34 @@ def recordable(stack: Stack, precision: str) -> bool:
 
 
 class StepGraphs:
-    """Takes the place of ``Stack.backward`` where a phase is :func:`recordable`."""
+    """Takes the place of ``Stack.backward``, which it calls as ``usual``, where a phase is :func:`recordable`."""
 
-    def __init__(self, parameters: list[Tensor], recorder: Recorder) -> None:
-        self.parameters, self.recorder = parameters, recorder
+    def __init__(self, parameters: list[Tensor], recorder: Recorder, usual: Callable[[Step], Tensor]) -> None:
+        self.parameters, self.record, self.usual = parameters, recorder, usual
         self._recorded: dict[Hashable, _Recorded] = {}
         self._seen: set[Hashable] = set()
         #: Where all graphs leave the gradient of each parameter; None where a pass gives it none.
         self._gradients: list[Tensor | None] = []
 
-    def backward(self, step: Step, otherwise: Callable[[Step], Tensor]) -> Tensor:
-        """The detached loss of one batch, its gradients added to ``.grad``; ``otherwise`` runs a step as usual."""
-        shape = _shape(step)
+    def backward(self, step: Step) -> Tensor:
+        """Return the detached loss of one batch; its gradients are added to ``.grad``."""
+        batch = step.batch
+        windows = None if batch.windows is None else batch.windows.shape[0]
+        types = batch.token_type_ids is not None
+        shape = tuple(batch.input_ids.shape), len(batch), batch.padded, types, windows, step.share
         found = self._recorded.get(shape)
         if found is None:
             known, room = shape in self._seen, len(self._recorded) < LIMIT
             self._seen.add(shape)
             if not known or not room:
-                loss = otherwise(step)
+                loss = self.usual(step)
                 if not self._gradients:
                     grads = (parameter.grad for parameter in self.parameters)
                     self._gradients = [None if grad is None else torch.zeros_like(grad) for grad in grads]
                 return loss
-            found = self._recorded[shape] = self._record(step, otherwise)
-        for name in _tensors(step.batch):
-            getattr(found.batch, name).copy_(getattr(step.batch, name), non_blocking=True)
+            found = self._recorded[shape] = self._record(step)
+        for name in _tensors(batch):
+            getattr(found.batch, name).copy_(getattr(batch, name), non_blocking=True)
         step.seed()
         found.replay()
         for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
@@ -101,7 +99,7 @@ class StepGraphs:
         # The next replay writes over it, and losses are read several steps later.
         return found.made["loss"].clone()
 
-    def _record(self, step: Step, otherwise: Callable[[Step], Tensor]) -> _Recorded:
+    def _record(self, step: Step) -> _Recorded:
         batch = dataclasses.replace(
             step.batch, **{name: getattr(step.batch, name).clone() for name in _tensors(step.batch)}
         )
@@ -113,11 +111,11 @@ class StepGraphs:
             torch._foreach_zero_([gradient for gradient in self._gradients if gradient is not None])
             for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
                 parameter.grad = gradient
-            made["loss"] = otherwise(still)
+            made["loss"] = self.usual(still)
 
         step.seed()
         still.seeds = False  # a recorded pass is seeded from outside
-        replay = self.recorder.record(once)
+        replay = self.record(once)
         for parameter, gradient in zip(self.parameters, kept, strict=True):
             parameter.grad = gradient
         return _Recorded(batch, replay, made)
@@ -126,10 +124,3 @@ class StepGraphs:
 def _tensors(batch: Batch) -> list[str]:
     names = (field.name for field in dataclasses.fields(batch))
     return [name for name in names if isinstance(getattr(batch, name), Tensor)]
-
-
-def _shape(step: Step) -> Hashable:
-    batch = step.batch
-    windows = None if batch.windows is None else batch.windows.shape[0]
-    types = batch.token_type_ids is not None
-    return tuple(batch.input_ids.shape), len(batch), batch.padded, types, windows, step.share

@@ -1,12 +1,11 @@
 """Linear models solved on fixed features: logistic and ridge regression, and decisions fitted to a metric.
 
-The strength of the L2 penalty is chosen by cross-validation inside the given rows (``classify_as_setfit`` leaves it
-at that of the setfit package). For heads, features
-are centred and divided by one number, the root of their mean variance, so that one grid of strengths fits
-every encoder; both are folded into the solution, which is a plain linear map of the raw features. They are
-not standardised one by one: features that hardly vary would get huge weights, and a model that is
-fine-tuned from such a head diverges. The parts of a pair's features, u, v, |u - v| and u * v, have a number each:
-|u - v| varies half as much as the others, and with one number for all, six sets of 200 pairs are 1.4 points worse.
+The strength of the L2 penalty is chosen by cross-validation inside the given rows. For heads, features are centred and
+divided by one number, the root of their mean variance, so that one grid of strengths fits every encoder; both are
+folded into the solution, which is a plain linear map of the raw features. They are not standardised one by one:
+features that hardly vary would get huge weights, and a model that is fine-tuned from such a head diverges. The parts of
+a pair's features, u, v, |u - v| and u * v, have a number each: |u - v| varies half as much as the others, and with one
+number for all, six sets of 200 pairs are 1.4 points worse.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from regft_core.kinds import Kind, find
 from regft_core.kinds._decision import Decision
 from regft_core.lazy import Array, np
 from regft_core.rng import derive
-from regft_core.training.logistic import FOLDS, Penalty, Rows, Solution, classify, smallest_loss, solve
+from regft_core.training.logistic import FOLDS, Rows, Solution, classify, smallest_loss, solve
 
 #: Strengths tried for heads: the fit minimises the mean loss plus strength / 2 * ||W||^2 (ridge: + strength * ||W||^2).
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
@@ -34,12 +33,9 @@ USUAL_STRENGTH = 1.0
 
 
 def rows_of(method: str, data: FitData, features: Any, labels: Any, what: str | None = None) -> Rows:
-    """Return the training rows of a phase as a linear fit reads them; ``method`` names the stream that draws folds.
+    """Return the training rows of a phase, with ``labels`` [n]; ``method`` names the stream that draws folds.
 
-    Args:
-        features: as in ``Rows``.
-        labels: [n].
-        what: heads notes and errors; ``method`` when absent.
+    ``what`` heads notes and errors; ``method`` when absent.
     """
     setting, trainee = data.setting, data.trainee
     return Rows(
@@ -56,18 +52,15 @@ def rows_of(method: str, data: FitData, features: Any, labels: Any, what: str | 
 def classify_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: float | None = None) -> Solution:
     """Logistic regression on dense features, in ``parts`` of equal width, each scaled to its number.
 
-    ``strength`` is taken where it is given, else chosen. With a class of one row there are no folds: strength 1 / n
-    (C = 1 in scikit-learn).
-    Raises RunFailed when all rows have one label.
+    ``strength`` is taken where it is given, else chosen. With a class of one row there are no folds: strength 1 / n (C
+    = 1 in scikit-learn). Raises RunFailed when all rows have one label.
     """
     scaled, centre, scale = scaled_apart(rows.features, parts)
     # With fewer rows than features the solution lies in the span of the rows: fitted there, it is the same and faster.
     span = np.linalg.qr(scaled.T)[0] if len(scaled) < scaled.shape[1] else None
     features = scaled if span is None else scaled @ span
-    penalty = Penalty(STRENGTHS, usual=1 / len(rows.targets), tolerance=1e-6, per_row=True)
-    if strength is not None:
-        penalty = replace(penalty, strengths=(), usual=strength)
-    solution = classify(replace(rows, features=features), penalty)
+    strengths, usual = (STRENGTHS, 1 / len(rows.targets)) if strength is None else ((), strength)
+    solution = classify(replace(rows, features=features), strengths, usual, per_row=True, tol=1e-6)
     weight = solution.weight if span is None else solution.weight @ span.T
     return _folded(replace(solution, weight=weight), centre, scale)
 
@@ -79,9 +72,8 @@ def classify_as_setfit(rows: Rows) -> Solution:
     iterations, tolerance 1e-4, an intercept without penalty. The solution's strength is per row, as above: 1 / n.
     Raises RunFailed when all rows have one label.
     """
-    return replace(
-        classify(rows, Penalty((), usual=1.0, tolerance=1e-4, iterations=100)), strength=1 / len(rows.targets)
-    )
+    solution = classify(rows, (), 1.0, tol=1e-4, max_iter=100)
+    return replace(solution, strength=1 / len(rows.targets))
 
 
 def regress_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: float | None = None) -> Solution:
@@ -92,15 +84,13 @@ def regress_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: floa
     from sklearn.linear_model import RidgeCV
 
     scaled, centre, scale = scaled_apart(rows.features, parts)
-    half_decades = np.geomspace(STRENGTHS[0], STRENGTHS[-1], 2 * len(STRENGTHS) - 1)
     count, notes = len(rows.targets), list[str]()
-    # Scikit-learn's loss is the sum over rows.
-    model = RidgeCV(alphas=half_decades * count if strength is None else [strength * count])
+    half_decades = np.geomspace(STRENGTHS[0], STRENGTHS[-1], 2 * len(STRENGTHS) - 1) * count  # the loss is a sum
+    model = RidgeCV(alphas=half_decades if strength is None else [strength * count])
     if rows.groups is not None and strength is None:
         splits, notes = rows.folds(FOLDS)
-        model = RidgeCV(alphas=[1.0])
-        if splits is not None:
-            model = RidgeCV(alphas=half_decades * count, cv=splits, scoring="neg_mean_squared_error")
+        how = {"alphas": half_decades, "cv": splits, "scoring": "neg_mean_squared_error"}
+        model = RidgeCV(alphas=[1.0]) if splits is None else RidgeCV(**how)
     return _folded(_solved(model.fit(scaled, rows.targets), float(model.alpha_) / count, notes), centre, scale)
 
 
@@ -118,7 +108,7 @@ def solve_words(kind: Kind, rows: Rows) -> Solution:
 
 def classify_words(rows: Rows) -> Solution:
     """Logistic regression on features of words. Raises RunFailed when all rows have one label."""
-    return classify(rows, Penalty(WORD_STRENGTHS, usual=USUAL_STRENGTH, tolerance=1e-5))
+    return classify(rows, WORD_STRENGTHS, USUAL_STRENGTH, tol=1e-5)
 
 
 def spanned(features: Any) -> tuple[Any, Callable[[Array], Array]]:
@@ -143,9 +133,8 @@ def regress_words(rows: Rows) -> Solution:
             total += float((errors**2).sum())
         return total
 
-    if len(targets) < FOLDS:
-        splits, notes = None, [f"{rows.what}: too few rows to cross-validate the strength"]
-    else:
+    splits, notes = None, [f"{rows.what}: too few rows to cross-validate the strength"]
+    if len(targets) >= FOLDS:
         splits, notes = rows.folds(FOLDS)
     strength = USUAL_STRENGTH if splits is None else smallest_loss(WORD_STRENGTHS, loss)
     return replace(ridge(features, targets, strength), notes=notes)
@@ -177,15 +166,13 @@ def _folded(solution: Solution, centre: Array, scale: Array) -> Solution:
     return replace(solution, weight=raw, bias=solution.bias - raw @ centre)
 
 
-# --------------------------------------------------------------------------------- decisions fitted to a metric
-
-# Offsets of the logits, from out-of-fold answers to the training rows. With F1 or Matthews' correlation the most
-# probable label is not the best decision: with 5% positives hardly a row has a probability above 0.5. The offsets are
-# one number times a direction, so that few rows of a rare label suffice: the log ratio of the largest class's rows to
-# those of each class (Menon et al., ICLR 2021, whose number is 1), the positive class alone where the metric counts one
-# class, and of several labels also the same offset for all. The number is the best on average over resampled rows; of
-# equal ones the smallest. Where all classes count, it is drawn towards 1, right for the mean recall of classes:
-# a long tail has few rows to choose by.
+# Decisions fitted to a metric: offsets of the logits, from out-of-fold answers to the training rows. With F1 or
+# Matthews' correlation the most probable label is not the best decision: with 5% positives hardly a row has a
+# probability above 0.5. The offsets are one number times a direction, so that few rows of a rare label suffice: the log
+# ratio of the largest class's rows to those of each class (Menon et al., ICLR 2021, whose number is 1), the positive
+# class alone where the metric counts one class, and of several labels also the same offset for all. The number is the
+# best on average over resampled rows; of equal ones the smallest. Where all classes count, it is drawn towards 1, right
+# for the mean recall of classes: a long tail has few rows to choose by.
 
 #: Multiples of a direction that are tried; 0, the most probable label, is one of them.
 STEPS = tuple(step / 40 for step in range(-10, 61))
@@ -209,9 +196,8 @@ def fit_decision(kind: Kind, logits: Array, gold: Array, metric: str, positive: 
     at_least_one = not kind.one_label and bool(present.any(axis=1).all())
     rows = ~np.isnan(logits).any(axis=1)
     judged, labels = logits[rows], gold[rows].astype(kind.dtype)
-    none = Decision((0.0,) * outputs, at_least_one)
     if not len(labels) or judge.weighted is None:
-        return none
+        return Decision((0.0,) * outputs, at_least_one)
     counts = present.sum(axis=0)
     several = _log_ratio(len(gold) - counts, counts)
     directions = [_log_ratio(counts.max(), counts)]
@@ -221,8 +207,8 @@ def fit_decision(kind: Kind, logits: Array, gold: Array, metric: str, positive: 
         directions = [np.where(np.arange(outputs) == positive, max(1.0, abs(float(several[positive]))), 0.0)]
     offsets = np.unique([step * direction for direction in directions for step in STEPS], axis=0)
     offsets = offsets[np.argsort(np.abs(offsets).sum(axis=1), kind="stable")]  # the first of equals is the smallest
-    every = np.arange(outputs)
-    decided = [kind.predictions(Decision(tuple(one), at_least_one).logits(judged), every) for one in offsets]
+    tried = (Decision(tuple(one), at_least_one).logits(judged) for one in offsets)
+    decided = [kind.predictions(logits, np.arange(outputs)) for logits in tried]
     draws = np.random.default_rng(derive(0, "decision.resamples")).integers(0, len(labels), (RESAMPLES, len(labels)))
     weights = np.array([np.bincount(draw, minlength=len(labels)) for draw in draws], dtype=np.float64)
     sign = -1.0 if judge.lower_is_better else 1.0
@@ -246,11 +232,7 @@ def rows_per_class(counts: Array) -> float:
 
 
 def decision_of(setting: Setting, left_out: Array | None, labels: Array) -> Decision | None:
-    """Return the decision of a solved head: None where the most probable label is it, or no fold left rows out.
-
-    Args:
-        left_out: [n, K] as ``Solution.left_out``; ``labels``: [n] of the same rows.
-    """
+    """Return the decision of a solved head: None where the most probable label is it, or no fold left rows out."""
     if setting.metric is None or left_out is None or not metrics.find(setting.metric).by_offsets:
         return None
     return fit_decision(find(setting.kind), left_out, labels, setting.metric, setting.positive)

@@ -1,14 +1,11 @@
-"""Multinomial logistic regression on fixed features, dense or sparse; its penalty is cross-validated inside the rows.
-
-What the solved heads and the linear models of words (``linear_solution``) share: the fit by scikit-learn, the choice
-of the strength, and what is done with classes that have no row or a single one.
-"""
+"""Multinomial logistic regression on fixed features; its penalty is cross-validated inside the rows."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -77,25 +74,6 @@ class Solution:
     left_out: Array | None = None
 
 
-@dataclass(frozen=True)
-class Penalty:
-    """The strengths of the L2 penalty that are tried, and how the fit reads them.
-
-    The fit minimises the sum of the losses + strength / 2 * ||W||^2, or with ``per_row`` their mean + the same.
-
-    Attributes:
-        strengths: decades, and half decades about the best (``smallest_loss``); none: ``usual`` is taken.
-        usual: taken where there is nothing to choose by.
-        tolerance, iterations: of scikit-learn's solver.
-    """
-
-    strengths: Sequence[float]
-    usual: float
-    tolerance: float
-    per_row: bool = False
-    iterations: int = 5_000
-
-
 def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
     """``fit`` to rows of any kind: once, or one label against the rest where an example has several.
 
@@ -120,9 +98,8 @@ def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
         weight[k], bias[k] = solution.weight[1] - solution.weight[0], solution.bias[1] - solution.bias[0]
     notes = [note for solution in solutions.values() for note in solution.notes]
     if one_sided := rows.classes - len(solutions):
-        notes.append(
-            f"{rows.what}: {one_sided} of {rows.classes} labels are in all rows or in none and are answered so"
-        )
+        where = "are in all rows or in none and are answered so"
+        notes.append(f"{rows.what}: {one_sided} of {rows.classes} labels {where}")
     strength = float(np.median([solution.strength for solution in solutions.values()]))
     left_out = np.tile(bias, (len(rows.targets), 1))
     for k, solution in solutions.items():
@@ -132,11 +109,12 @@ def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
     return Solution(weight, bias, strength, list(dict.fromkeys(notes)), left_out)
 
 
-def classify(rows: Rows, penalty: Penalty) -> Solution:
-    """Logistic regression of classes.
+def classify(rows: Rows, strengths: Sequence[float], usual: float, per_row: bool = False, **solver: Any) -> Solution:
+    """Logistic regression of classes: minimises the sum (``per_row``: mean) of the losses + strength / 2 * ||W||^2.
 
-    The strength is that of the smallest log loss over stratified folds; of equal ones the stronger. The row of a class
-    that has no other is in every fit, and in no fold. With fewer than two other classes there are no folds.
+    The strength is that of the smallest log loss over stratified folds (``smallest_loss`` of ``strengths``), ``usual``
+    where there is nothing to choose by. The row of a class that has no other is in every fit, and in no fold. With
+    fewer than two other classes there are no folds. ``solver`` are options of scikit-learn's.
 
     Raises RunFailed when all rows have one label.
     """
@@ -146,12 +124,14 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
         message = f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate"
         raise RunFailed("one-class", f"{message}\n    -> take more rows, or subsample: {{stratified: true}}")
     answers: dict[float, Array] = {}
+    solver = {"max_iter": 5_000, **solver}
+    fit: Callable[..., Any] = partial(fit_logistic, weights=weights, per_row=per_row, **solver)
 
     def loss(strength: float, splits: Sequence[tuple[Any, Any]]) -> float:
         """Log loss of every row under the fit to the folds without it, summed."""
         total, answers[strength] = 0.0, np.full((len(labels), rows.classes), np.nan)
         for train, aside in splits:
-            weight, bias, _ = fit_logistic(features[train], labels[train], strength, penalty, weights)
+            weight, bias, _ = fit(features[train], labels[train], strength)
             logits = features[aside] @ weight.T + bias
             logs = special.log_softmax(logits, axis=1)
             own = logs[np.arange(len(aside)), np.searchsorted(present, labels[aside])]
@@ -160,19 +140,19 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
             answers[strength][aside[:, None], present] = logits
         return total
 
-    notes, strength = [], penalty.usual
+    notes, strength = [], usual
     repeated = present[counts > 1]
     if single := len(present) - len(repeated):
         notes.append(f"{what}: {single} of {rows.classes} classes have a single row, which no fold leaves out")
-    if penalty.strengths and len(repeated) < 2:
+    if strengths and len(repeated) < 2:
         notes.append(f"{what}: fewer than two classes have several rows, so the strength was not cross-validated")
-    elif penalty.strengths:
+    elif strengths:
         splits, more = rows.folds(min(FOLDS, int(counts[counts > 1].min())), np.isin(labels, repeated))
         notes += more
-        strength = strength if splits is None else smallest_loss(penalty.strengths, lambda s: loss(s, splits))
-    weight, bias, converged = fit_logistic(features, labels, strength, penalty, weights)
+        strength = strength if splits is None else smallest_loss(strengths, lambda s: loss(s, splits))
+    weight, bias, converged = fit(features, labels, strength)
     if not converged:
-        notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
+        notes.append(f"{what}: the logistic regression did not converge in {solver['max_iter']} iterations")
     every, biases = np.zeros((rows.classes, features.shape[1])), np.full(rows.classes, bias.min() - ABSENT)
     every[present], biases[present] = weight, bias
     if absent := rows.classes - len(present):
@@ -191,21 +171,19 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
     def chosen() -> float:
         return min(losses, key=lambda strength: (losses[strength], -strength))
 
-    best = chosen()
-    near = (best / HALF_DECADE, best * HALF_DECADE)
+    near = (chosen() / HALF_DECADE, chosen() * HALF_DECADE)
     losses |= {strength: loss(strength) for strength in near if min(strengths) < strength < max(strengths)}
     return chosen()
 
 
 def fit_logistic(
-    features: Any, labels: Array, strength: float, penalty: Penalty, weights: Array | None = None
+    features: Any, labels: Array, strength: float, *, weights: Array | None, per_row: bool, **solver: Any
 ) -> tuple[Array, Array, bool]:
     """(weight [K, d], bias [K], converged) for the K labels that occur, in their order; columns sum to 0."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    inverse = 1 / (strength * len(labels)) if penalty.per_row else 1 / strength
-    model = LogisticRegression(C=inverse, tol=penalty.tolerance, max_iter=penalty.iterations)
+    model = LogisticRegression(C=1 / (strength * len(labels)) if per_row else 1 / strength, **solver)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(features, labels, sample_weight=None if weights is None else weights[labels])

@@ -24,19 +24,16 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.training import optim
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.stack import Stack
-from regft_core.training.step import Step
-from regft_core.training.stream import BatchStream
+from regft_core.training.step import BatchStream, Step
 from regft_core.training.trainee import Trainee
 
 
 class Checkpointer(Protocol):
-    """Where the loop keeps its resume state (see ``runs.run_folder.OpenRun``)."""
+    """Where the loop keeps tensors and JSON values to resume from (see ``runs.run_folder.OpenRun``)."""
 
-    def save_checkpoint(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Write tensors and JSON values at once; an older checkpoint is replaced."""
+    def save_checkpoint(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None: ...
 
-    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint; None where there is none."""
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
 
 
 #: Called after every step, behind its checkpoint, with (step, total, epoch, loss or None, seconds so far).
@@ -58,15 +55,10 @@ def _load_state(trainee: Trainee, stack: Stack, tensors: Mapping[str, Tensor]) -
 
 @dataclass
 class EpochScores:
-    """How the score went, epoch by epoch; with ``keeps_best`` also what model and regularisers were at its highest.
+    """Scores by epoch; with ``keeps_best`` also the state of model and regularisers at the highest.
 
-    Scores that are only looked at cannot end a run.
-
-    Attributes:
-        name: prefix in checkpoints.
-        judge: gives the score.
-        scores: (step, score) of every look, in order; None where the model answered with something that is no number.
-        step: that of the best look, of equal ones the first; 0 before the first.
+    ``scores`` are (step, score) of every look; None where the model answered with something that is no number. ``step``
+    is that of the best look, of equal ones the first. Scores that are only looked at cannot end a run.
     """
 
     name: str
@@ -96,12 +88,12 @@ class EpochScores:
             _load_state(trainee, stack, {name: value.to(trainee.device) for name, value in self._best.items()})
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and values for a checkpoint of the run."""
+        """Return tensors and values for a checkpoint of the run."""
         tensors = {f"{self.name}/{name}": value for name, value in self._best.items()}
-        return tensors, {"scores": [list(look) for look in self.scores], "step": self.step}
+        return tensors, {"scores": self.scores, "step": self.step}
 
     def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Take the state of a checkpoint."""
+        """Restore :meth:`save`."""
         self.scores, self.step = [(step, score) for step, score in meta["scores"]], meta["step"]
         self._best = behind(f"{self.name}/", tensors)
 
@@ -126,9 +118,8 @@ class Loop:
 
     Args:
         trainee: model whose ``prepare`` hooks have run.
-        stack: the active regularisers.
-        stream: training batches; ``validation`` those of a search run's held-out split, ``unlabelled`` those of texts
-            without labels.
+        stream: training batches; ``validation``: of a search run's held-out split; ``unlabelled``: of texts without
+            labels.
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
         looks: scores of the model after every epoch; with one that keeps the best, the run leaves that state.
@@ -153,7 +144,8 @@ class Loop:
         self.steps_per_epoch = math.ceil(self.stream.batches_per_epoch / training.accumulation)
         # No epochs means no steps, whatever number of steps the shared protocol has.
         self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
-        self.total = self.total if self.steps is None else self.steps
+        if self.steps is not None:
+            self.total = self.steps
         self.warmup = optim.warmup_steps(training, self.total)
         self.schedule = SCHEDULES.load(training.schedule).factor
         special = self.stack.parameter_groups()
@@ -168,25 +160,20 @@ class Loop:
             raise ModelError("all-frozen", f"{message}; {hint}")
         self.parameters = list(parameters.values())
         if self.total:
-            own = self.stack.build_optimizer(self.groups, training)
-            self.optimizer = own or optim.build_optimizer(self.groups, training)
+            self.optimizer = self.stack.build_optimizer(self.groups, training)
         self.scaler = torch.amp.GradScaler(self.trainee.device.type, enabled=training.precision == "fp16")
         #: Reading a loss waits for a GPU, so there it is done for several steps at once.
         self.read_every = 1 if self.trainee.device.type == "cpu" else 16
         self.graphs: StepGraphs | None = None
         if self.recorder is not None and recordable(self.stack, training.precision):
-            self.graphs = StepGraphs(list(self.parameters), self.recorder)
+            self.graphs = StepGraphs(list(self.parameters), self.recorder, self.stack.backward)
         self.done = Progression()
         self._pending: list[tuple[int, float, Tensor, Tensor]] = []  # loss and gradient norm, unread
-
-    # ------------------------------------------------------------------------------ public
 
     def train(self) -> Progression:
         """Run (or resume) to the last step; a phase without steps returns at once.
 
-        Raises:
-            RunFailed: the loss or the gradient norm is not a number.
-            OutOfMemory: the run does not fit this machine.
+        Raises RunFailed where the loss or the gradient norm is not a number, OutOfMemory where the run does not fit.
         """
         if not self.total:
             return self.done
@@ -229,14 +216,12 @@ class Loop:
             scores.look(self.trainee, self.stack, self.done.step)
         return time.monotonic() - looked
 
-    # -------------------------------------------------------------------------------- step
-
     def _step(self, rows: list[list[int]]) -> None:
         index, training = self.done.step, self.training
         rate = optim.rate_factor(self.schedule, index, self.total, self.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * rate
-        examples = sum(len(part) for part in rows)
+        examples, backward = sum(map(len, rows)), (self.graphs or self.stack).backward
         losses = []
         step: Step | None = None
         for micro, part in enumerate(rows):
@@ -258,9 +243,7 @@ class Loop:
             )
             if self.stack.batching is not None:
                 step.batch = batch = self.stack.batching.change_batch(step)
-            backward = self.stack.backward
-            loss = self.graphs.backward(step, backward) if self.graphs is not None else backward(step)
-            losses.append(loss * step.share)
+            losses.append(backward(step) * step.share)
             self.done.real_tokens += batch.real_tokens
             self.done.padded_tokens += batch.padded_tokens
             self.done.forward_passes += step.forward_passes
@@ -294,8 +277,6 @@ class Loop:
             epoch = index / self.steps_per_epoch
             self.done.curve.append([index + 1, epoch, value, rate, gradient if math.isfinite(gradient) else -1.0])
 
-    # -------------------------------------------------------------------------- checkpoint
-
     def _save(self) -> None:
         if self.checkpointer is None:
             return
@@ -303,7 +284,7 @@ class Loop:
         tensors = _state(self.trainee, self.stack) | optim.optimizer_tensors(self.optimizer)
         meta: dict[str, Any] = {
             "progression": dict(vars(self.done)),
-            "diagnostics": [list(value) for value in self.stack.diagnostics().values],
+            "diagnostics": self.stack.diagnostics().values,
             "scaler": self.scaler.state_dict(),
         }
         for scores in self.looks:

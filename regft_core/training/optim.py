@@ -1,4 +1,4 @@
-"""Parameter groups, the optimiser over them, its state as plain tensors, and the schedule of the learning rate.
+"""Parameter groups of an optimiser, its state as plain tensors, and the schedule of the learning rate.
 
 Schedules are pure functions of the step, so that there is no state to save.
 """
@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.declare import ParameterGroup, behind
 from regft_core.lazy import torch
 from regft_core.schema.training import TrainingConfig
@@ -24,9 +23,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Split named parameters into decayed, not decayed, and the regularisers' own groups.
 
-    Each group keeps ``names`` beside ``params`` (same order), so that optimiser state can be
-    stored by name, and ``base_lr``, which the schedule multiplies to ``lr``. ``factors`` multiply the
-    learning rate of single parameters; frozen ones are in no group.
+    Each group keeps ``names`` beside ``params`` (same order), so that optimiser state can be stored by name, and
+    ``base_lr``, which the schedule multiplies to ``lr``. ``factors`` multiply the learning rate of single parameters.
 
     Raises ValueError when two special groups give one parameter different settings.
     """
@@ -45,10 +43,9 @@ def parameter_groups(
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
             continue
-        own = taken.get(name)
         decay = 0.0 if no_decay(name) else training.weight_decay
         rate, place = training.learning_rate, 0
-        if own is not None:
+        if (own := taken.get(name)) is not None:
             decay = training.weight_decay if own.weight_decay is None else own.weight_decay
             rate = training.learning_rate if own.learning_rate is None else own.learning_rate
             place = order[id(own)]
@@ -60,19 +57,14 @@ def parameter_groups(
     ]
 
 
-def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-    """The optimiser of ``groups`` that ``training.optimizer`` names: a file of ``regft_core/training/optimisers``."""
-    return OPTIMISERS.load(training.optimizer).build(groups, training)
-
-
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str = "optimizer") -> dict[str, torch.Tensor]:
     """All state of ``optimizer`` as ``{prefix/parameter/entry: tensor}``; groups must hold ``names``."""
-    tensors = {}
-    for group in optimizer.param_groups:
-        for name, parameter in zip(group["names"], group["params"], strict=True):
-            for entry, value in optimizer.state.get(parameter, {}).items():
-                tensors[f"{prefix}/{name}/{entry}"] = torch.as_tensor(value)
-    return tensors
+    return {
+        f"{prefix}/{name}/{entry}": torch.as_tensor(value)
+        for group in optimizer.param_groups
+        for name, parameter in zip(group["names"], group["params"], strict=True)
+        for entry, value in optimizer.state.get(parameter, {}).items()
+    }
 
 
 def load_optimizer_tensors(
@@ -100,8 +92,8 @@ def warmup_steps(training: TrainingConfig, total: int) -> int:
 def rate_factor(schedule: Callable[[float], float], step: int, total: int, warmup: int) -> float:
     """Multiplier of the learning rate at 0-based optimiser step ``step`` of ``total``.
 
-    Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); then ``schedule``, the function of
-    one of ``regft_core/training/schedules``, says it of the share of the steps after warm-up that are done.
+    Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); then ``schedule`` gives it of the
+    share of the steps after warm-up that are done.
     """
     if step < warmup:
         return step / max(1, warmup)

@@ -32,8 +32,7 @@ def as_read(marks: Tensor, stack: str, start: int = 0) -> Tensor:
 def token_draws(positions: Tensor, width: int, real_tokens: int, law: Law, generator: torch.Generator) -> Tensor:
     """Draws ``[rows, n, width]`` at ``positions [rows, n]`` and 0 elsewhere, the same however far rows are padded.
 
-    Args:
-        real_tokens: of the batch, without padding; counted before, since counting here would wait for a GPU.
+    ``real_tokens`` of the batch are counted before, since counting here would wait for a GPU.
     """
     # One more per row than there are places: fewer would be other draws.
     draws = draw((real_tokens + positions.shape[0], width), law, generator)
@@ -58,11 +57,8 @@ def example_maxima(tensors: Sequence[Tensor], rows_per_example: int) -> Tensor:
 class WordPerturbation:
     """A perturbation ``[rows, n, E]`` per look-up of word embeddings (BART has two), added in chosen passes.
 
-    :meth:`begin` forgets that of the step before; the first pass with one of the names asks ``start``
-    for it, and later passes use the same until :meth:`update`. Padding keeps 0.
-
-    Args:
-        start: function of (positions ``[rows, n]``, E, site) that returns the first perturbation.
+    :meth:`begin` forgets that of the step before; the first pass with one of the names asks ``start(step, positions
+    [rows, n], E, site)`` for it, and later passes use the same until :meth:`update`. Padding keeps 0.
     """
 
     def __init__(

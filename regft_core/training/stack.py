@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from regft_core.catalogue import OPTIMISERS
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Diagnostics, Handed, MainPass, ParameterGroup, Regulariser, Setting, implements
 from regft_core.hooks.declare import ClipSide, Example, FitData, Step, Tensor, Trainee, behind
@@ -55,8 +56,7 @@ class Stack:
 
     def _by_side(self, hook: str) -> dict[ClipSide, list[Regulariser]]:
         sides: tuple[ClipSide, ...] = ("before_clip", "after_clip")
-        found = self._with(hook)
-        return {side: [r for r in found if r.declares.gradients_at == side] for side in sides}
+        return {side: [r for r in self._with(hook) if r.declares.gradients_at == side] for side in sides}
 
     # ------------------------------------------------------------------------ before the loop
 
@@ -66,7 +66,7 @@ class Stack:
         return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        """All edits of the model: starting weights first, then structure, each in ``edit_order``.
+        """Edit the model: starting weights first, then structure, each in ``edit_order``.
 
         Raises ModelError where a regulariser does not run on the family.
         """
@@ -119,19 +119,24 @@ class Stack:
                 factors[name] = factors.get(name, 1.0) * factor
         return factors
 
-    def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer | None:
-        """The optimiser of the regulariser that owns the update and brings its own; else None."""
+    def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
+        """The optimiser of the regulariser that owns the update and brings its own; else ``training.optimizer``."""
         for regulariser in self.regularisers:
-            if regulariser.declares.optimizer is not None:
-                return regulariser.build_optimizer(groups, training)
-        return None
+            if regulariser.declares.optimizer is not None and (own := regulariser.build_optimizer(groups, training)):
+                return own
+        return OPTIMISERS.load(training.optimizer).build(groups, training)
 
     # ------------------------------------------------------------------------------- the step
 
     def backward(self, step: Step) -> Tensor:
         """One batch: the owner's step program, or the plain pass, its added terms, one backward."""
         if self.program is not None:
-            return self._penalised(step, self.program.backward(step))
+            total = self.program.backward(step)
+            for regulariser in self.penalising:
+                if (penalty := regulariser.penalty(step)) is not None:
+                    step.backward(penalty, passes=0.0)
+                    total = total + penalty.detach()
+            return total
         logits, hidden = step.forward(hidden=True) if self.hidden else (step.forward(), None)
         loss = step.task_loss(logits)
         total = loss
@@ -145,15 +150,6 @@ class Stack:
             total = total if penalty is None else total + penalty
         step.backward(total, passes=step.graph_passes)
         return total.detach()
-
-    def _penalised(self, step: Step, loss: Tensor) -> Tensor:
-        """The gradient of the penalties on top of that of a step program; returns the sum of the losses."""
-        for regulariser in self.penalising:
-            penalty = regulariser.penalty(step)
-            if penalty is not None:
-                step.backward(penalty, passes=0.0)
-                loss = loss + penalty.detach()
-        return loss
 
     def before_clip(self, step: Step) -> None:
         """Call what sees or changes the summed, unscaled gradient, in front of the shared clipping."""
@@ -213,8 +209,8 @@ class Stack:
             regulariser.finish(trainee)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors of all, under the name of each."""
-        return _named((r, r.state()) for r in self.regularisers)
+        """Tensors of all, under ``<regulariser>.<name>``."""
+        return {f"{r.name}.{name}": tensor for r in self.regularisers for name, tensor in r.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore :meth:`state`."""
@@ -224,12 +220,12 @@ class Stack:
     # ------------------------------------------------------------------------- after the loop
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
-        """State for later phases, under ``<regulariser>.<name>``."""
-        return _copied(_named((r, r.hand(trainee)) for r in self.regularisers))
+        """Copies of the state for later phases, named as in :meth:`state`."""
+        return _copied((r, r.hand(trainee)) for r in self.regularisers)
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
-        """Tensors for evaluation and figures, under ``<regulariser>.<name>``."""
-        return _copied(_named((r, r.keep(trainee)) for r in self.regularisers))
+        """Copies of the tensors for evaluation and figures, named as in :meth:`state`."""
+        return _copied((r, r.keep(trainee)) for r in self.regularisers)
 
     def decision(self) -> dict[str, Tensor]:
         """The decision that a regulariser fitted, as tensors; empty where none did."""
@@ -265,9 +261,5 @@ class Stack:
             r.diagnostics.values = [(str(n), int(s), float(v)) for n, s, v in values if str(n).startswith(prefix)]
 
 
-def _named(parts: Any) -> dict[str, Tensor]:
-    return {f"{regulariser.name}.{key}": value for regulariser, named in parts for key, value in named.items()}
-
-
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+def _copied(parts: Any) -> dict[str, Tensor]:
+    return {f"{r.name}.{name}": tensor.detach().cpu().clone() for r, named in parts for name, tensor in named.items()}

@@ -1,7 +1,7 @@
 """Linear models of several sets of features, and the weights of their average (stacking; Wolpert 1992, Breiman 1996).
 
 Each member is a linear map of its own features, solved on all rows. Its answers to rows that a fit had not seen, from
-folds of the same rows, give the weights of the average. Nothing but training rows is read.
+folds of the same rows, give the weights of the average.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regft_core.training.linear_solution import (
     rows_per_class,
     spanned,
 )
-from regft_core.training.logistic import FOLDS, Penalty, Rows, Solution, classify, folds_of, solve
+from regft_core.training.logistic import FOLDS, Rows, Solution, classify, folds_of, solve
 
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3
@@ -41,7 +41,7 @@ Fit = Callable[[Rows], Solution]
 def plain(kind: Kind, strength: float) -> Fit:
     """Logistic or ridge regression of one strength: the sum of the losses + strength / 2 * ||W||^2 (ridge: * 1)."""
     if kind.has_labels:
-        return partial(classify, penalty=Penalty((), usual=strength, tolerance=1e-5))
+        return partial(classify, strengths=(), usual=strength, tol=1e-5)
     return lambda rows: ridge(rows.features, rows.targets, strength)
 
 
@@ -129,8 +129,13 @@ def of_words(kind: Kind, rows: Rows, parts: Sequence[tuple[int, float]] = ()) ->
     return replace(member, weight=back(member.weight) * scale)
 
 
-def score(kind: Kind, logits: Array, targets: Any, metric: str, positive: int | None) -> float:
-    """The metric of answers [n, K], the larger the better; with decisions fitted to it where they can be."""
+def score(kind: Kind, logits: Array, targets: Any, metric: str | None, positive: int | None) -> float:
+    """The metric of answers [n, K], with decisions fitted to it where they can be, or the negative loss without one.
+
+    The larger the better.
+    """
+    if metric is None:
+        return -loss(kind, logits, targets)
     judge = metrics.find(metric)
     if judge.by_offsets:
         logits = fit_decision(kind, logits, targets, metric, positive).logits(logits)
@@ -163,11 +168,8 @@ def weights_of(
         return usual, ["stacking: the rows allow no folds, so members have their prior weights"]
     quarters = [np.array(steps) / STEPS for steps in product(range(STEPS + 1), repeat=count) if sum(steps) == STEPS]
     tried = np.array([usual, *quarters])
-
-    def judged(average: Array) -> float:
-        return -loss(kind, average, targets) if metric is None else score(kind, average, targets, metric, positive)
-
-    scores = np.array([judged(np.tensordot(weights, known, 1)) for weights in tried])
+    averages = (np.tensordot(weights, known, 1) for weights in tried)
+    scores = np.array([score(kind, average, targets, metric, positive) for average in averages])
     best = tried[scores >= scores.max() - TINY].mean(axis=0)
     alike, seen = metric and classes_count_alike(kind, metric), np.unique(targets, return_counts=True)[1]
     rows = len(seen) * rows_per_class(seen) if alike else len(targets)

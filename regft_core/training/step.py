@@ -1,10 +1,10 @@
-"""One batch of one optimiser step, as the step programs see it."""
+"""The batches of a phase, whose order is a function of seed and epoch, and one step as the step programs see it."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,17 +12,85 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regft_core.data.batches import Batch
+from regft_core.catalogue import SAMPLERS
+from regft_core.data.batches import Batch, collate, padding_of
+from regft_core.data.encode import Encoded
+from regft_core.data.examples import Example
+from regft_core.errors import RunFailed
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
-from regft_core.models.heads import DTYPES, autocast
+from regft_core.models.features import answers
+from regft_core.models.heads import DTYPES, autocast, evaluating
 from regft_core.models.sites import classify
 from regft_core.rng import derive
 from regft_core.training.trainee import Pass, Trainee
 
 if TYPE_CHECKING:
     from regft_core.hooks.base import Regulariser
-    from regft_core.training.stream import BatchStream
+
+
+class BatchStream:
+    """An endless sequence of batches over some rows of a tokenised set.
+
+    Args:
+        trainee, setting: whose padding and device, kind, seed and size the batches have.
+        name: determines the order together with seed and epoch.
+        rows: row numbers to draw from; None: all, and the smaller batch of an epoch is left out.
+        times: how many times larger than that of a step a batch is.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        trainee: Trainee,
+        setting: Setting,
+        name: str,
+        rows: Sequence[int] | None = None,
+        *,
+        times: int = 1,
+        sampler: str = "by_length",
+    ) -> None:
+        self.encoded, self.setting, self.sampler = encoded, setting, sampler
+        self.padding, self.device = padding_of(trainee.tokenizer), trainee.device
+        self.batch_size = size = times * setting.training.batch_size
+        self.rows = list(range(len(encoded)) if rows is None else rows)
+        self.seed_value = derive(setting.seed, "order", name)
+        self.lengths = [encoded.lengths[row] for row in self.rows]
+        self.least = size if rows is None and len(self.rows) >= size else 1
+        self.batches_per_epoch = len(self.rows) // size if self.least > 1 else -(-len(self.rows) // size)
+        self._epoch: tuple[int, list[list[int]]] | None = None
+
+    def order(self, epoch: int) -> list[list[int]]:
+        """Row numbers of every batch of ``epoch``."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            batches = SAMPLERS.load(self.sampler).batches(
+                self.lengths,
+                [self.encoded.labels[row] for row in self.rows],
+                seed=self.seed_value,
+                epoch=epoch,
+                batch_size=self.batch_size,
+                bucket_batches=self.setting.training.bucket_batches,
+            )
+            count = -(-len(self.rows) // self.batch_size)
+            if len(batches) != count or any(not 1 <= len(batch) <= self.batch_size for batch in batches):
+                wrong = f"gives {len(batches)} batches; an epoch has {count}, each of 1 to {self.batch_size} rows"
+                raise RunFailed("bad-sampler", f"{SAMPLERS.path(self.sampler)}: {wrong}")
+            self._epoch = (epoch, [[self.rows[i] for i in batch] for batch in batches if len(batch) >= self.least])
+        return self._epoch[1]
+
+    def collate(self, rows: Sequence[int]) -> Batch:
+        """These rows as a padded batch on the device."""
+        return collate(self.encoded, list(rows), self.padding, self.setting.kind).to(self.device)
+
+    def batch(self, number: int) -> Batch:
+        """Batch ``number`` of the endless sequence; epochs follow each other, re-shuffled."""
+        epoch, position = divmod(number, self.batches_per_epoch)
+        return self.collate(self.order(epoch)[position])
+
+    def steps(self, epoch: int, accumulation: int) -> list[list[list[int]]]:
+        """The epoch's optimiser steps, each a list of up to ``accumulation`` batches of rows."""
+        order = self.order(epoch)
+        return [order[i : i + accumulation] for i in range(0, len(order), accumulation)]
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
@@ -37,8 +105,7 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
 
 def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of a scalar, with zeros where an input does not matter."""
-    slopes = torch.autograd.grad(loss, list(inputs), allow_unused=True)
-    return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, slopes, strict=True)]
+    return list(torch.autograd.grad(loss, list(inputs), allow_unused=True, materialize_grads=True))
 
 
 @lru_cache(maxsize=8)  # once a phase, not once a step: a copy to a GPU would have to be waited for
@@ -53,9 +120,7 @@ class Step:
     Attributes:
         index: 0-based optimiser step; the step clock never counts forward calls.
         micro: 0-based batch within the step (gradient accumulation).
-        share: this batch's share of the step's examples; ``backward`` scales by it, so that
-            accumulated gradients are the gradient of the mean over all examples.
-        total: optimiser steps of the whole run.
+        share: this batch's share of the step's examples, by which ``backward`` scales.
         learning_rate: rate of the shared parameter groups in this step.
         validation: batches of the held-out split in a search run, else None.
         unlabelled: batches of texts without labels where a regulariser declares that it reads such, else None.
@@ -103,18 +168,16 @@ class Step:
         Args:
             name: name of the pass, for forward sites that act in some passes only.
             batch: another batch than the step's own.
-            draw: number or name of the random draw. Passes of the same draw see the same
-                dropout masks and the same noise (given equal shapes); draw 0 is that of plain
-                fine-tuning, and the pass that a regulariser adds draws under its own name.
+            draw: number or name of the random draw. Passes of the same draw see the same dropout masks and the same
+                noise (given equal shapes); draw 0 is that of plain fine-tuning.
             parts: names of equally large parts when several views run as one batch.
             hidden: also return the last hidden states ``[B, n, H]``.
         """
         batch = self.batch if batch is None else batch
-        rows = batch.input_ids.shape[0]
+        trainee, rows = self.trainee, batch.input_ids.shape[0]
         names = tuple(parts) or (name,)
         height = rows // len(names)
         spans = tuple((part, i * height, (i + 1) * height) for i, part in enumerate(names))
-        trainee = self.trainee
         if self.seeds:
             self.seed(draw)
         trainee.current = Pass(name, spans, (self.index, self.micro, draw), batch.attention_mask, batch.segment)
@@ -152,10 +215,7 @@ class Step:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def task_loss(self, logits: Tensor, labels: Tensor | None = None) -> Tensor:
-        """The task's loss of logits ``[B, K]`` against the step's labels ``[B]`` (or ``labels``): a scalar.
-
-        A regulariser may transform it.
-        """
+        """The task's loss of logits ``[B, K]`` and the step's labels ``[B]`` (or ``labels``), or what replaces it."""
         labels = self.batch.labels if labels is None else labels
         if self.transformer is not None:
             return self.transformer.task_loss(self, logits, labels)
@@ -182,9 +242,9 @@ class Step:
         self.graph_passes = 0.0
 
     def gradients(self, loss: Tensor, inputs: Sequence[Tensor], passes: float = 1.0) -> list[Tensor]:
-        """Gradients of the scalar ``loss`` in ``inputs`` without touching ``.grad`` (an ascent on a perturbation).
+        """Gradients of the scalar ``loss`` in ``inputs``, zeros where one does not matter; ``.grad`` stays as it is.
 
-        Counted like a backward pass; the graph is freed. Zeros where an input does not matter.
+        Counted like a backward pass; the graph is freed.
         """
         self.backward_passes += passes
         self.graph_passes = max(0.0, self.graph_passes - passes)
@@ -193,3 +253,57 @@ class Step:
     def generator(self, purpose: str, *key: str | int) -> torch.Generator:
         """Generator of one method's purpose (``hype.noise``) in this step and batch."""
         return self.trainee.generator(purpose, self.index, self.micro, *key)
+
+
+@dataclass
+class FitData:
+    """Input of :meth:`Regulariser.fit`: the rows that the phase trains on, and those set aside for ``validation``.
+
+    ``examples`` are the raw rows, numbered as in both streams, with their ``groups``, where the task has such.
+    """
+
+    trainee: Trainee
+    setting: Setting
+    stream: BatchStream
+    validation: BatchStream | None = None
+    examples: Sequence[Example] = ()
+    groups: Sequence[str] | None = None
+    transformer: Regulariser | None = None
+
+    @property
+    def training_examples(self) -> list[Example]:
+        """Text and label of every training row, in the order of the subsample."""
+        return [self.examples[row] for row in self.stream.rows]
+
+    @property
+    def training_groups(self) -> list[str] | None:
+        """The group of every training row, in the order of the subsample: folds of a fit keep groups together."""
+        return None if self.groups is None else [self.groups[row] for row in self.stream.rows]
+
+    def sequential(self, batch_size: int, *, aside: bool = False) -> Iterator[Batch]:
+        """Every training row (or every row ``aside``) once, in the order of the subsample, ``batch_size`` at a time."""
+        stream = self.validation if aside else self.stream
+        assert stream is not None
+        for start in range(0, len(stream.rows), batch_size):
+            yield stream.collate(stream.rows[start : start + batch_size])
+
+    def answers(
+        self, batch_size: int, *, aside: bool = False, precision: str = "fp32"
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """The batches of ``sequential`` with their logits [B, K], as evaluation computes them."""
+        for batch in self.sequential(batch_size, aside=aside):
+            with evaluating(self.trainee.model), torch.no_grad(), autocast(self.trainee.device, precision):
+                logits, _ = classify(self.trainee.model, batch.model_inputs(), padded=batch.padded)
+            yield batch, logits
+
+    def received(self, linear: str, batch_size: int) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+        """The batches of ``sequential``, what the linear of that name receives of them in fp32 [B, d], and logits."""
+        answer = answers(self.trainee.model, linear, self.trainee.features)
+        for batch in self.sequential(batch_size):
+            with evaluating(self.trainee.model), torch.no_grad():
+                received, logits = answer(batch)
+            yield batch, received, logits
+
+    def step(self, batch: Batch, index: int) -> Step:
+        """Passes and the task's losses over ``batch``; ``index`` names the random draws (dropout)."""
+        return Step(self.trainee, self.setting, batch, index=index, transformer=self.transformer)

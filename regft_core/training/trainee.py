@@ -31,7 +31,6 @@ class Pass:
         name: name of the pass, or of the first part when several run as one batch.
         parts: (pass name, first row, one past the last row) of each part of the batch.
         key: names and counters that determine every random draw of the pass.
-        attention_mask: ``[B, n]`` of the batch.
     """
 
     name: str
@@ -45,13 +44,12 @@ class Pass:
 class Trainee:
     """Model, its sites and hooks, and attached modules.
 
-    Parameters go by their names in the plain model; under a parametrisation ``raw`` gives the
-    tensor that is trained. ``anchors`` are copies of untouched weights, for regularisers that
-    declared which they pull toward. ``features`` are kept vectors of the encoder, where it is frozen with the weights
-    of its checkpoint and nothing hooks into the model.
+    Parameters go by their names in the plain model; under a parametrisation ``raw`` gives the tensor that is trained.
+    ``anchors`` are copies of untouched weights, for regularisers that declared which they pull toward. ``features`` are
+    kept vectors of the encoder, where it is frozen with the weights of its checkpoint and nothing hooks into the model.
 
-    With a ``scale`` the model is trained on standardised targets, and so are its outputs meanwhile. Whatever enters
-    or leaves is in the unit of the targets: :meth:`load_weights`, :meth:`as_learned`, :meth:`plain_weights`,
+    With a ``scale`` the model is trained on standardised targets, and so are its outputs meanwhile. Whatever enters or
+    leaves is in the unit of the targets: :meth:`load_weights`, :meth:`as_learned`, :meth:`plain_weights`,
     :meth:`trained_weights` and :meth:`answers` convert, the weights through the output layer.
     """
 
@@ -82,8 +80,6 @@ class Trainee:
         #: Tensors without pretrained values: the new head, and what the phase draws anew (:meth:`renew`).
         self.new = set(self.sites.head)
 
-    # -------------------------------------------------------------------------- parameters
-
     def module_of(self, name: str) -> tuple[nn.Module, str]:
         """The module that holds plain parameter ``name``, and the attribute's name."""
         path, _, attribute = name.rpartition(".")
@@ -113,8 +109,7 @@ class Trainee:
 
     def named_raw(self) -> Iterator[tuple[str, nn.Parameter]]:
         """(plain name, trained tensor) of every parameter of the model."""
-        for name in self.plain_names:
-            yield name, self.raw(name)
+        return ((name, self.raw(name)) for name in self.plain_names)
 
     def names(self) -> set[str]:
         """Names of all parameters as hooks call them, frozen ones too: plain names, ``attached.`` before attached."""
@@ -156,11 +151,9 @@ class Trainee:
         vectors = {name: p for name, p in self.named_trainable() if name.startswith(prefix) and p.dim() < 2}
         return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
 
-    # ------------------------------------------------------------------------------ anchors
-
     @torch.no_grad()
     def drop_anchor(self, anchor: Anchor) -> None:
-        """Keep a copy of the weights as they are now under the name ``anchor``."""
+        """Keep a copy of the weights as they are now."""
         self.anchors[anchor] = {name: parameter.detach().clone() for name, parameter in self.named_raw()}
 
     def anchor(self, anchor: Anchor) -> dict[str, Tensor]:
@@ -203,18 +196,12 @@ class Trainee:
         self.attached[name] = module.to(self.device)
         return self.attached[name]
 
-    # ------------------------------------------------------------------------------- state
-
     def state(self) -> dict[str, Tensor]:
-        """Everything that a checkpoint needs: raw tensors, buffers, attached modules.
-
-        Tied parameters appear once.
-        """
-        parts = {"model": self.model, "attached": self.attached}
-        named = ((f"{p}/{n}", t) for p, part in parts.items() for n, t in part.state_dict(keep_vars=True).items())
+        """Everything that a checkpoint needs: raw tensors, buffers, attached modules; tied parameters once."""
         unique: dict[int, tuple[str, Tensor]] = {}
-        for name, tensor in named:
-            unique.setdefault(id(tensor), (name, tensor))
+        for part, module in {"model": self.model, "attached": self.attached}.items():
+            for name, tensor in module.state_dict(keep_vars=True).items():
+                unique.setdefault(id(tensor), (f"{part}/{name}", tensor))
         return {name: tensor.detach() for name, tensor in unique.values()}
 
     @torch.no_grad()
@@ -237,26 +224,21 @@ class Trainee:
         """Stored ``weights`` of all of the model, of an earlier phase, as they are while this one trains."""
         if self.scale is None:
             return weights
-        weight, bias = (weights[name].double() for name in self._scaled)
-        standardised = (weight / self.scale.deviation, self.scale.learned(bias))
-        return {**weights, **dict(zip(self._scaled, standardised, strict=True))}
+        weight, bias = self._scaled
+        standardised = {weight: weights[weight].double() / self.scale.deviation}
+        return {**weights, **standardised, bias: self.scale.learned(weights[bias].double())}
 
     def _as_stored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies of ``tensors`` on the CPU, with the scale of the targets in the output layer."""
         weights = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-        if self.scale is None:
-            return weights
-        weight, bias = (weights[name].double() for name in self._scaled)
-        scaled = zip(self._scaled, (weight * self.scale.deviation, self.scale.in_units(bias)), strict=True)
-        return weights | {name: tensor.to(weights[name].dtype) for name, tensor in scaled}
-
-    # ------------------------------------------------------------------------------ random
+        if self.scale is not None:
+            weight, bias = self._scaled
+            weights[weight] = (weights[weight].double() * self.scale.deviation).to(weights[weight].dtype)
+            weights[bias] = self.scale.in_units(weights[bias].double()).to(weights[bias].dtype)
+        return weights
 
     def generator(self, *key: str | int, on_host: bool = False) -> torch.Generator:
-        """A generator on the training device, determined by the seed, the phase and ``key``.
-
-        ``on_host``: on the CPU whatever the device, for draws that are read there.
-        """
+        """A generator on the training device (or ``on_host``), determined by the seed, the phase and ``key``."""
         generator = torch.Generator(device="cpu" if on_host else self.device)
         generator.manual_seed(derive(self.seed, self.phase, *key))
         return generator

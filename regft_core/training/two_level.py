@@ -8,8 +8,7 @@ that one gradient step of rate eta reaches. The chain rule gives
 and the mixed derivative times v is estimated from two gradients at W +- e v, e = radius / |v| (Liu, Simonyan, Yang,
 "DARTS", 2019, section 2.3). Both gradients must see the same dropout masks: with independent ones it is noise.
 
-``TwoLevelStep`` updates the upper parameters from this hypergradient; the loop then steps the weights. It knows the
-order of passes and the two ways to build the hypergradient, not what the upper parameters mean.
+``TwoLevelStep`` updates the upper parameters from this hypergradient; the loop then steps the weights.
 """
 
 from __future__ import annotations
@@ -33,18 +32,15 @@ class TwoLevelStep:
     """Hypergradient and update of the upper parameters in one search step.
 
     Attributes:
-        upper: the upper parameters; they ask for gradients only while one is needed, because
-            each costs a pass over its weight.
-        optimizer: of the upper parameters.
-        rate: their learning rate at the top of the schedule.
-        shape: schedule of that rate after the shared warm-up (``optim.rate_factor``).
+        upper: the upper parameters, which ``optimizer`` steps; they ask for gradients only while one is needed,
+            because each costs a pass over its weight.
+        rate, shape: their learning rate at the top of the schedule, and its schedule after the shared warm-up.
         implicit: factor of the implicit term: the weights' learning rate, 1, or no such term.
         radius: length of the finite-difference shift.
         interval: the upper parameters are updated every this many steps.
-        inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop,
-            which saves the loop's own pass; ``fresh`` lets it see the new ones.
-        updated: called after each update with the step's index, the hypergradient and the loss on the
-            held-out rows that it lowers.
+        inner_gradient: ``reused`` hands the gradient at the old upper parameters to the loop, which saves the loop's
+            own pass; ``fresh`` lets it see the new ones.
+        updated: called after each update with the step's index, the hypergradient and the loss that it lowers.
         implicit_share: |implicit term| / (|direct term| + |implicit term|) of the hypergradient, 2-norms over all
             upper parameters; None where it was not measured or there is no such term. It is measured in steps whose
             index ``LOG_EVERY`` divides; in a search of fewer than five times as many steps, in each.
@@ -70,20 +66,18 @@ class TwoLevelStep:
         """Whether this batch updates the upper parameters (once per step, whatever the accumulation)."""
         return step.micro == 0 and step.index % self.interval == 0 and step.validation is not None
 
-    # ------------------------------------------------------------------- the two programs
-
     def virtual(self, step: Step) -> Tensor | None:
         """DARTS: the gradient at the virtually stepped weights (equations 5 and 6 of weight mixup).
 
-        Returns:
-            the training loss if its gradient was left for the loop (``reused``), else None.
-            The weights are bit for bit those from before.
+        Returns the training loss if its gradient was left for the loop (``reused``), else None. The weights are bit for
+        bit those from before.
         """
         weights = step.weights()
         if self.implicit == "none":
             self._update(step, self._validation_gradients(step, weights)[0])
             return None
-        copies, loss = snapshot(weights), partial(self._training_loss, step, 0)
+        # Copies: adding and subtracting a shift would round.
+        copies, loss = [weight.detach().clone() for weight in weights], partial(self._training_loss, step, 0)
         inner_loss = loss()
         inner_gradient = gradients(inner_loss, weights)
         shift(weights, inner_gradient, -step.learning_rate)
@@ -94,8 +88,7 @@ class TwoLevelStep:
         mixed = mixed_term(loss, loss, weights, direction, self.upper, self.radius)
         restore(weights, copies)
         torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
-        self._measure(step, direct, mixed)
-        self._update(step, list(torch._foreach_sub(direct, mixed)))
+        self._update(step, direct, mixed)
         if self.inner_gradient == "fresh":
             return None
         for weight, gradient in zip(weights, torch._foreach_mul(inner_gradient, step.share), strict=True):
@@ -105,9 +98,9 @@ class TwoLevelStep:
     def stepped(self, step: Step) -> None:
         """Do what the released code of weight mixup does, its slips included.
 
-        The weights take a real step first and stay displaced by the radius; the direction is
-        preconditioned by Adam's second moment; the two sides of the difference see independent
-        dropout masks; Adam's moments are dropped once, after the first step.
+        The weights take a real step first and stay displaced by the radius; the direction is preconditioned by Adam's
+        second moment; the two sides of the difference see independent dropout masks; Adam's moments are dropped once,
+        after the first step.
         """
         assert step.optimizer is not None
         weights = step.weights()
@@ -123,13 +116,9 @@ class TwoLevelStep:
             return
         direction = _preconditioned(step.optimizer, weights, gradient)
         plus, minus = (partial(self._training_loss, step, draw) for draw in (2, 3))
-        mixed = mixed_term(plus, minus, weights, direction, self.upper, self.radius)
-        self._measure(step, direct, mixed)
-        self._update(step, list(torch._foreach_sub(direct, mixed)))
+        self._update(step, direct, mixed_term(plus, minus, weights, direction, self.upper, self.radius))
         if step.index == 0:
             step.optimizer.state.clear()
-
-    # -------------------------------------------------------------------------- the parts
 
     def _validation_gradients(self, step: Step, weights: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients of the validation loss in upper parameters and weights, from one backward."""
@@ -148,14 +137,14 @@ class TwoLevelStep:
         step.backward_passes += 1
         return step.task_loss(step.forward("train", draw=draw))
 
-    def _measure(self, step: Step, direct: list[Tensor], implicit: list[Tensor]) -> None:
-        """The implicit term's share; nothing waits for a device."""
-        self.implicit_share = None
-        if step.total < 5 * LOG_EVERY or step.index % LOG_EVERY == 0:
-            own = global_norm(implicit)
-            self.implicit_share = own / torch.clamp(global_norm(direct) + own, min=1e-30)
-
-    def _update(self, step: Step, gradient: list[Tensor]) -> None:
+    def _update(self, step: Step, direct: list[Tensor], implicit: list[Tensor] | None = None) -> None:
+        """Step the upper parameters by the hypergradient, and measure the implicit term's share."""
+        gradient, self.implicit_share = direct, None
+        if implicit is not None:
+            gradient = list(torch._foreach_sub(direct, implicit))
+            if step.total < 5 * LOG_EVERY or step.index % LOG_EVERY == 0:
+                own = global_norm(implicit)
+                self.implicit_share = own / torch.clamp(global_norm(direct) + own, min=1e-30)
         warmup = warmup_steps(step.setting.training, step.total)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * rate_factor(self.shape, step.index, step.total, warmup)
@@ -189,14 +178,9 @@ def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor 
             part.add_(torch.mul(own, scale, out=scratch.like(own)))
 
 
-def snapshot(weights: Sequence[Tensor]) -> list[Tensor]:
-    """Copies, bit for bit."""
-    return [weight.detach().clone() for weight in weights]
-
-
 @torch.no_grad()
 def restore(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
-    """Put ``copies`` back bit for bit (adding and subtracting a shift would round)."""
+    """Put ``copies`` back."""
     torch._foreach_copy_(list(weights), list(copies))
 
 
@@ -210,8 +194,7 @@ def mixed_term(
 ) -> list[Tensor]:
     """Central difference of dL/da along ``direction``: ``(d2 L / da dW) direction``; the losses choose their draws.
 
-    Leaves the weights at W - e * direction; the caller restores them (or not: the released
-    weight mixup does not).
+    Leaves the weights at W - e * direction; the caller restores them (or not: the released weight mixup does not).
     """
     norm = global_norm(direction)
     epsilon = radius / torch.clamp(norm, min=1e-12)

@@ -16,13 +16,8 @@ from regft_core.training.chunks import Scratch, chunked
 class RecallAdam(torch.optim.Optimizer):
     """Adam with a pull, annealed against its own steps (Chen et al., EMNLP 2020).
 
-    Parameters whose name is in ``anchors`` are pulled there; all others take AdamW steps.
-
-    Args:
-        groups: as ``training.optim.parameter_groups`` gives them.
-        strength: of the pull, times (1 - task share) and the learning rate.
-
-    Each group's ``task_share`` (lambda in the paper) is that of the coming step.
+    Parameters whose name is in ``anchors`` are pulled there by ``strength`` times (1 - task share) and the learning
+    rate; all others take AdamW steps. Each group's ``task_share`` (lambda in the paper) is that of the coming step.
     """
 
     def __init__(
@@ -66,16 +61,10 @@ class SensitivityGuided(torch.optim.Optimizer):
     """Adamax or AdamW; the step of an entry of ``names`` is multiplied by ``|I - A| / (A + eps^2)``.
 
     I is the entry's sensitivity ``|weight * gradient|``, A its moving average, which already includes I.
-    Other parameters get the base rule. State per parameter: ``step``, ``exp_avg``, ``exp_inf`` or
-    ``exp_avg_sq`` and, for ``names``, ``sensitivity``; all that a checkpoint needs.
+    Other parameters get the base rule.
 
-    Args:
-        groups: with ``names`` and ``base_lr``, as ``training.optim.parameter_groups`` gives them.
-        names: parameters whose steps are multiplied.
-        base: ``adamax`` or ``adamw``.
-        decay: of the moving average.
-        mean: every entry gets the mean factor of its tensor.
-        released: weight decay, bias correction and epsilon as in the released code, see ``methods/sage.py``.
+    ``decay`` is that of the moving average. With ``mean`` every entry gets the mean factor of its tensor. With
+    ``released`` weight decay, bias correction and epsilon are as in the released code, see ``methods/sage.py``.
     """
 
     def __init__(
@@ -169,40 +158,25 @@ class _SquaredDistance(torch.autograd.Function):
     """Autograd would keep a difference and a square of every tensor; here both are computed in the cache."""
 
     @staticmethod
-    def forward(ctx: Any, targets: Sequence[Tensor] | None, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, targets: Sequence[Tensor], *weights: Tensor) -> Tensor:
         ctx.targets = targets
         ctx.save_for_backward(*weights)
-        return torch.stack([_squares(*pair) for pair in _pairs(weights, targets)]).sum()
+        scratch, sums = Scratch(), []
+        for pair in zip(weights, targets, strict=True):
+            parts = [torch.sub(own, to, out=scratch.like(own)).square_().sum() for own, to in chunked(*pair)]
+            sums.append(torch.stack(parts).sum())
+        return torch.stack(sums).sum()
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        scale = 2 * outer[0]
-        pairs = list(_pairs(ctx.saved_tensors, ctx.targets))
-        return None, *(_difference(*pair, scale) for pair in pairs)
+        scale, found = 2 * outer[0], []
+        for weight, target in zip(ctx.saved_tensors, ctx.targets, strict=True):
+            found.append(torch.empty_like(weight))
+            for out, own, to in chunked(found[-1], weight, target):
+                torch.sub(own, to, out=out).mul_(scale)
+        return None, *found
 
 
-def squared_distance(weights: Sequence[Tensor], targets: Sequence[Tensor] | None) -> Tensor:
-    """Sum of (weight - target)^2 over all entries of all tensors, a scalar; without targets that of weight^2."""
+def squared_distance(weights: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+    """Sum of (weight - target)^2 over all entries of all tensors, a scalar."""
     return _SquaredDistance.apply(targets, *weights)
-
-
-def _pairs(weights: Sequence[Tensor], targets: Sequence[Tensor] | None) -> list[tuple[Tensor, Tensor | None]]:
-    return list(zip(weights, [None] * len(weights) if targets is None else targets, strict=True))
-
-
-def _squares(weight: Tensor, target: Tensor | None) -> Tensor:
-    if target is None:
-        return weight.square().sum()
-    scratch = Scratch()
-    parts = [torch.sub(own, to, out=scratch.like(own)).square_().sum() for own, to in chunked(weight, target)]
-    return torch.stack(parts).sum()
-
-
-def _difference(weight: Tensor, target: Tensor | None, scale: Tensor) -> Tensor:
-    """``scale * (weight - target)``; ``scale`` is a scalar on their device."""
-    found = torch.empty_like(weight)
-    if target is None:
-        return torch.mul(weight, scale, out=found)
-    for out, own, to in chunked(found, weight, target):
-        torch.sub(own, to, out=out).mul_(scale)
-    return found

@@ -26,8 +26,7 @@ from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
-from regft_core.training.step import Step
-from regft_core.training.stream import BatchStream, FitData
+from regft_core.training.step import BatchStream, FitData, Step
 from regft_core.training.trainee import Trainee
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_model_dir
 

@@ -23,7 +23,7 @@ from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShot
 from regft_core.models.heads import last_linear
 from regft_core.training.linear_solution import regress_linearly
 from regft_core.training.logistic import Rows
-from regft_core.training.stream import FitData
+from regft_core.training.step import FitData
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, method, phase, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, TRAINING, Bench, changed, examples, same, source_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regft_core.methods.fisher import Fisher, FisherConfig
-from regft_core.training.stream import FitData
+from regft_core.training.step import FitData
 from regft_core.training.trainee import Trainee
 from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, masks_of, same
 

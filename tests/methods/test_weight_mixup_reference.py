@@ -62,7 +62,7 @@ def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[T
     first = torch.autograd.grad(loss(), weights, create_graph=True, allow_unused=True)
     product = torch.stack([(g * d).sum() for g, d in zip(first, direction, strict=True) if g is not None]).sum()
     exact = two_level.gradients(product, parameters)
-    copies = two_level.snapshot(weights)
+    copies = [weight.detach().clone() for weight in weights]
     estimate = two_level.mixed_term(loss, loss, weights, direction, parameters, radius)
     two_level.restore(weights, copies)
     return estimate, exact
@@ -84,10 +84,10 @@ def search_step(run: Bench, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     seen: dict[str, Any] = {"start": [weight.detach().clone() for weight in step.weights()]}
     update, outer = TwoLevelStep._update, TwoLevelStep._validation_gradients
 
-    def updating(self: TwoLevelStep, step: Any, gradient: list[Tensor]) -> None:
-        seen["gradient"] = [slope.clone() for slope in gradient]
+    def updating(self: TwoLevelStep, step: Any, direct: list[Tensor], *implicit: list[Tensor]) -> None:
+        seen["gradient"] = [slope.clone() for slope in direct]
         seen["weights"] = [weight.detach().clone() for weight in step.weights()]
-        update(self, step, gradient)
+        update(self, step, direct, *implicit)
 
     def looking(self: TwoLevelStep, step: Any, weights: list[Tensor]) -> Any:
         seen["after_inner"] = [weight.detach().clone() for weight in weights]
@@ -162,14 +162,14 @@ def test_attention_is_updated_once_a_step_whatever_the_accumulation() -> None:
 
 
 def test_the_implicit_share_is_that_of_the_two_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, measure = [], TwoLevelStep._measure
+    seen, update = [], TwoLevelStep._update
 
     def spy(self: TwoLevelStep, step: Any, direct: list[Tensor], implicit: list[Tensor]) -> None:
         sizes = [float(two_level.global_norm(terms)) for terms in (direct, implicit)]
         seen.append((step.index, pytest.approx(sizes[1] / sum(sizes), rel=1e-5)))
-        measure(self, step, direct, implicit)
+        update(self, step, direct, implicit)
 
-    monkeypatch.setattr(TwoLevelStep, "_measure", spy)
+    monkeypatch.setattr(TwoLevelStep, "_update", spy)
     run = searching(training=CONSTANT)
     run.loop().train()
     logged = [(at, value) for name, at, value in run.stack.diagnostics().values if name.endswith("implicit_share")]

@@ -14,7 +14,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.models.heads import PooledClassifier
 from regft_core.models.load import load_masked_lm_head
-from regft_core.models.sites import classify, find_sites
+from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems
 from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
@@ -67,15 +67,3 @@ def test_a_head_that_the_family_does_not_have_is_refused_with_the_pooling_that_i
     loaded = load(architecture, pooling="mean")
     with raises_code(ModelError, "encoder-does-not-fit", architecture):
         load_masked_lm_head(loaded.source, loaded.model)
-
-
-@every
-def test_all_matrices_of_the_layers_are_sites_and_norms_have_no_decay(architecture, load):
-    sites = find_sites(load(architecture, pooling="mean").model)
-    inside = {name.split("layers.0.")[1] for name in sites.mixable if "layers.0." in name}
-    attention = {f"self_attn.{one}_proj.weight" for one in "qkvo"}
-    assert inside == attention | {f"mlp.{one}_proj.weight" for one in ("gate", "up", "down")}
-    assert sites.head == ("classifier.weight", "classifier.bias")
-    assert sites.no_decay("model.norm.weight")
-    assert sites.no_decay("model.layers.0.self_attn.q_norm.weight")
-    assert not sites.token_types

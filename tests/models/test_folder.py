@@ -16,10 +16,11 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
-from regft_core.errors import ModelError
+from regft_core.errors import ExportMismatch, ModelError
 from regft_core.evaluate.logits import predict
 from regft_core.kinds import find
 from regft_core.models.export_record import Served
+from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.models.write_model import export_model
 from regft_core.serve.model import load_served
 from tests.errors import raises_code
@@ -153,6 +154,25 @@ def test_inputs_that_were_not_trained_on_are_refused(load, tmp_path):
     assert logits.softmax(-1)[0].numpy() == pytest.approx(expected[3], abs=2e-6)
     cut = loaded.tokenizer(LONG, truncation=True, max_length=LENGTH)["input_ids"]
     assert Tokenizer.from_file(str(single / "tokenizer.json")).encode(LONG).ids == cut
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_hooks_stay_behind_and_are_refused_where_they_act_in_evaluation(always, load, tmp_path):
+    loaded = load("bert")
+    hooks, model = SiteHooks(loaded.model, find_sites(loaded.model)), loaded.model.train()
+    hooks.on_layer_input(lambda tensor, site: tensor * 1.5, always=always)
+    options = {"card": "# card\n", "check_batch": loaded.batch(), "max_length": 32}
+    if always:
+        with raises_code(ExportMismatch, "export-differs"):
+            export_model(model, loaded.tokenizer, tmp_path / "out", **options)
+    else:
+        export_model(model, loaded.tokenizer, tmp_path / "out", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ([] if always else ["out"])
+    assert model.training, "the mode of the model is restored"
+    (tmp_path / "notes.txt").write_text("mine")
+    with raises_code(ModelError, "in-the-way"):
+        export_model(model, loaded.tokenizer, tmp_path, **options)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 # ---------------------------------------------------------------------------------- damaged folders

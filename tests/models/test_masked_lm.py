@@ -37,21 +37,14 @@ def test_the_output_matrix_is_the_input_embedding(architecture, masked_lm, load)
     head, pretrained = load_masked_lm_head(loaded.source, loaded.model)
     assert pretrained == (masked_lm or architecture == "bart")  # whose head is the embedding alone
     embedding = loaded.model.get_input_embeddings().weight
-    before = embedding.detach().clone()
     assert any(parameter is embedding for parameter in head.parameters())
     stored = load_file(loaded.source.path / "model.safetensors")
-    assert any(value.shape == before.shape and torch.equal(value, before) for value in stored.values())
-
-    hidden = torch.randn(4, 32)
-    head(hidden).logsumexp(-1).sum().backward()
-    assert embedding.grad is not None
-    assert embedding.grad.abs().sum() > 0
+    assert any(torch.equal(value, embedding) for value in stored.values())
     with torch.no_grad():
-        first = head(hidden)
+        first = head(hidden := torch.randn(4, 32))
         embedding[7] += 1.0  # moving the embedding moves this token's logit and no other
         change = (head(hidden) - first).abs().sum(0)
-    assert change[7] > 0
-    assert change.sum() == change[7]
+    assert change.sum() == change[7] > 0
 
 
 def test_a_pretrained_output_matrix_that_is_not_tied_stays_the_heads_own(load):

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 from regft_core.models.sites import SiteHooks, classify, find_sites
-from tests.models.conftest import every_head
+from tests.models.conftest import HEADS, every_head
+from tests.tiny import EMBEDDERS
 
 CALLS = {"bart": 4}  # 2 encoder and 2 decoder layers; 2 everywhere else (ALBERT: one module, called twice)
 
@@ -22,6 +23,7 @@ FIRST_LINEAR = {
 }
 #: Families whose layers normalise what enters a block, and the norm before the feed-forward block.
 PRE_NORM = {"modernbert": "mlp_norm", "eurobert": "post_attention_layernorm"}
+every_family = pytest.mark.parametrize(("architecture", "pooling"), [*HEADS, *EMBEDDERS.items()])
 
 
 def logits_of(loaded, batch=None, seed=0):
@@ -186,35 +188,25 @@ def test_a_pass_that_breaks_off_does_not_shift_the_next(architecture, pooling, l
     assert seen == [0, *range(CALLS.get(architecture, 2))]
 
 
-def gradients(loaded):
-    loaded.model.train()
-    loss = functional.cross_entropy(logits_of(loaded), torch.tensor([0, 1, 2]))
-    loss.backward()
-    return {name: value.grad for name, value in loaded.model.named_parameters()}
-
-
-@every_head
+@every_family
 def test_mixable_matrices_are_pretrained_and_get_gradients(architecture, pooling, load):
     loaded = load(architecture)
     sites, parameters = find_sites(loaded.model), dict(loaded.model.named_parameters())
-    found = gradients(loaded)
+    loaded.model.train()
+    functional.cross_entropy(logits_of(loaded), torch.tensor([0, 1, 2])).backward()
     assert len(set(sites.mixable)) == len(sites.mixable)
     for name in sites.mixable:
         assert parameters[name].dim() == (3 if name.split(".")[-1] in "qkvor" else 2), name
-        assert found[name] is not None, name
-        assert found[name].abs().sum() > 0, name
+        assert parameters[name].grad.abs().sum() > 0, name
     assert not set(sites.mixable) & set(sites.head)
     assert not any("embeddings." in name or "word_embedding" in name for name in sites.mixable)
-    inside = [f"{site.name}.{name}.weight" for site in sites.layers for name in linears(site.module)]
-    assert set(inside) <= set(sites.mixable), "every linear inside the layers is mixable"
+    linears = {name for name, child in loaded.model.named_modules() if isinstance(child, nn.Linear)}
+    inside = {f"{name}.weight" for name in linears for site in sites.layers if name.startswith(f"{site.name}.")}
     assert inside
+    assert inside <= set(sites.mixable), "every linear inside the layers is mixable"
 
 
-def linears(module):
-    return [name for name, child in module.named_modules() if isinstance(child, nn.Linear)]
-
-
-@every_head
+@every_family
 def test_perturbable_are_weights_and_biases_of_the_layers_and_biases_and_norms_have_no_decay(
     architecture, pooling, load
 ):
@@ -235,7 +227,8 @@ def test_perturbable_are_weights_and_biases_of_the_layers_and_biases_and_norms_h
         for own, _ in site.module.named_parameters():
             name = f"{site.name}.{own}"
             assert name in sites.perturbable or name in norms or name.endswith("seg_embed"), name
-    assert any(name.endswith("bias") for name in sites.perturbable) == (architecture not in PRE_NORM)
+    without_bias = architecture in PRE_NORM or architecture in EMBEDDERS
+    assert any(name.endswith("bias") for name in sites.perturbable) != without_bias
     embedding = next(n for n, p in loaded.model.named_parameters() if p is sites.word_embedding.weight)
     assert not any(sites.no_decay(name) for name in (*sites.mixable, embedding))
     biases = {name for name, _ in loaded.model.named_parameters() if name.endswith("bias")}

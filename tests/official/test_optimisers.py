@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regft_core.methods.child_tuning import ChildTuning
 from regft_core.methods.fisher import Fisher
-from regft_core.training.stream import FitData
+from regft_core.training.step import FitData
 from tests.methods.harness import STILL, TRAINING, Bench
 from tests.official.releases import Release
 

@@ -65,7 +65,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/store": (450, 2),
     "tests/structure": (550, 6),
     "tests/tracking": (700, 4),
-    "tests/training": (1350, 8),
+    "tests/training": (1300, 8),
     "tests/wheel": (150, 4),
 }
 

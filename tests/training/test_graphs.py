@@ -24,7 +24,7 @@ class Again:
         self.recorded = self.replayed = 0
         self.parameters = [parameter for _, parameter in bench.trainee.named_trainable()]
 
-    def record(self, function: Callable[[], None]) -> Callable[[], Any]:
+    def __call__(self, function: Callable[[], None]) -> Callable[[], Any]:
         def replay() -> None:
             self.replayed += 1
             kept = [parameter.grad for parameter in self.parameters]

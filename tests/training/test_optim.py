@@ -14,7 +14,7 @@ from regft_core.hooks.declare import ParameterGroup
 from regft_core.schema.training import TrainingConfig
 from regft_core.training import chunks, two_level
 from regft_core.training.chunks import groups_within, order_statistics, quantile_cut
-from regft_core.training.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors, parameter_groups
+from regft_core.training.optim import load_optimizer_tensors, optimizer_tensors, parameter_groups
 from regft_core.training.optimisers.adamax import DecoupledAdamax, build
 from tests.methods.harness import TRAINING, Bench, same
 
@@ -49,7 +49,7 @@ def test_every_optimiser_keeps_the_rate_and_decay_of_each_group(name: str) -> No
     training = TrainingConfig(optimizer=name, learning_rate=0.1, weight_decay=0.01, epsilon=1e-6)
     named = parameters("weight", "bias") | special.parameters
     groups = parameter_groups(named, training, lambda n: n == "bias", [special])
-    optimizer = build_optimizer(groups, training)
+    optimizer = OPTIMISERS.load(name).build(groups, training)
     found = {tuple(g["names"]): (g["lr"], g["weight_decay"], g["eps"]) for g in optimizer.param_groups}
     assert found == {("weight",): (0.1, 0.01, 1e-6), ("bias",): (0.1, 0.0, 1e-6), ("own",): (0.5, 0.25, 1e-6)}
 
@@ -77,7 +77,7 @@ def test_a_resumed_optimiser_counts_steps_where_a_fresh_one_does(name: str, coun
     """An update that is not fused reads its count in every step, so on a GPU it has to stay on the host."""
     training = TrainingConfig(optimizer=name)
     trained = parameters("weight")
-    first = build_optimizer(parameter_groups(trained, training, lambda _: False), training)
+    first = OPTIMISERS.load(name).build(parameter_groups(trained, training, lambda _: False), training)
     trained["weight"].grad = torch.ones(2)
     first.step()
     stored = optimizer_tensors(first)

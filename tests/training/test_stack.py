@@ -11,7 +11,7 @@ from regft_core.contract import laws
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
-from regft_core.training.stream import FitData
+from regft_core.training.step import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, declaring, same

@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from regft_core.models.architectures import Architecture, LayerStack
 
+#: Families of rotary positions and norms before blocks, without segments and hidden dropout.
+_ROTARY: dict[str, Any] = {"hidden_dropout": (), "head_dropout": (), "attention_dropout": ("attention_dropout",)}
+_ROTARY["token_types"] = False
+#: Text embedders that are decoders: transformers' classifiers read one token of them.
+_EMBEDDER: dict[str, Any] = {**_ROTARY, "head": (), "summary": "last", "padding": None}
 _ROWS = (
-    # ALBERT, whose layers share their weights.
     Architecture(
         "albert",
         # The layers are shared: each is called several times per forward pass (see sites.py).
@@ -22,7 +27,6 @@ _ROWS = (
         projections=("encoder.embedding_hidden_mapping_in",),
         finished_mask="global",
     ),
-    # BART, whose head reads the decoder.
     Architecture(
         "bart",
         stacks=(
@@ -75,12 +79,9 @@ _ROWS = (
         "eurobert",
         stacks=(LayerStack("encoder", "layers", "post_attention_layernorm", pre_norm=True),),
         head=("dense", "classifier"),
-        hidden_dropout=(),
-        attention_dropout=("attention_dropout",),
-        head_dropout=(),
         masked_lm_head=("lm_head",),
-        token_types=False,
         finished_mask="global",
+        **_ROTARY,
     ),
     # Gemma 3 (text), the encoder of EmbeddingGemma where its configuration sets ``use_bidirectional_attention``.
     # EmbeddingGemma takes the mean over all tokens (model card of google/embeddinggemma-300m): ``pooling: mean``. The
@@ -90,15 +91,9 @@ _ROWS = (
     Architecture(
         "gemma3_text",
         stacks=(LayerStack("encoder", "layers", "pre_feedforward_layernorm", pre_norm=True),),
-        head=(),  # transformers' classifier reads one token, and EmbeddingGemma was trained to be read by the mean
         embeds_with="mean",
-        hidden_dropout=(),
-        head_dropout=(),
-        attention_dropout=("attention_dropout",),
-        token_types=False,
         norms_add_one=True,
-        summary="last",
-        padding=None,
+        **_EMBEDDER,
     ),
     # GTE, as transformers has it: layers ordered as BERT's, rotary positions, gated feed-forward blocks.
     Architecture(
@@ -132,21 +127,14 @@ _ROWS = (
         finished_mask="global",
     ),
     # Qwen3, the decoder of Qwen3-Embedding: each token reads what is left of it, so the last one has read the whole
-    # text. Qwen3-Embedding takes the last token's vector (model card of Qwen/Qwen3-Embedding-0.6B): ``pooling:
-    # last``.
+    # text. Qwen3-Embedding takes the last token's vector (model card of Qwen/Qwen3-Embedding-0.6B): ``pooling: last``.
     Architecture(
         "qwen3",
         stacks=(LayerStack("encoder", "layers", "post_attention_layernorm", pre_norm=True),),
         # transformers' classifier reads the last token that is not padding by its id. The tokenizer of Qwen3-Embedding
         # ends every text with that id, so the classifier would miss the token that was trained to be read.
-        head=(),
         embeds_with="last",
-        hidden_dropout=(),
-        head_dropout=(),
-        attention_dropout=("attention_dropout",),
-        token_types=False,
-        summary="last",
-        padding=None,
+        **_EMBEDDER,
     ),
     # RoBERTa, XLM-R and CamemBERT.
     Architecture(

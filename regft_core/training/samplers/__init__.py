@@ -26,12 +26,11 @@ def by_length(
 ) -> list[list[int]]:
     """Every row once an epoch, in batches of similar length: little padding, in another order in every epoch.
 
-    Examples are shuffled and cut into pools of ``bucket_batches * batch_size``; each pool is
-    sorted by length (ties in shuffled order) and cut into batches; the batches are shuffled.
-    Every example occurs exactly once. When the sizes do not divide, the last pool's longest
-    examples form a smaller batch, which is where a smaller rectangle saves most padding.
-    A pool as large as the set gives similar batches every epoch; fewer ``bucket_batches`` mix
-    more and pad more, and 1 is a plain shuffle.
+    Examples are shuffled and cut into pools of ``bucket_batches * batch_size``; each pool is sorted by length (ties in
+    shuffled order) and cut into batches; the batches are shuffled. Every example occurs exactly once. When the sizes do
+    not divide, the last pool's longest examples form a smaller batch, which is where a smaller rectangle saves most
+    padding. A pool as large as the set gives similar batches every epoch; fewer ``bucket_batches`` mix more and pad
+    more, and 1 is a plain shuffle.
     """
     rng = Random(derive(seed, "order", epoch))
     order = shuffled(range(len(lengths)), rng)

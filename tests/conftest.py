@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -12,7 +15,8 @@ os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads that load a ti
 
 import pytest
 
-pytest_plugins = ["tests.skips", "tests.browser", "pytester"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+pytest_plugins = ["tests.skips", "pytester"]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -36,3 +40,18 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("template") / "mlflow.db"
     MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(max_results=1)
     return database
+
+
+@pytest.fixture(scope="module")  # Playwright runs an event loop in this thread, beside which tests of asyncio fail
+def browser() -> Iterator[Any]:
+    """A headless browser; tests of pages are skipped where none is installed."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (pip install '.[test]')"
+    )
+    program = os.environ.get("REGFT_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the PATH, and REGFT_BROWSER is not set")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -41,29 +41,25 @@ NAMES = {"max": "min", "min": "max", "any": "all", "all": "any", "mean": "sum", 
 PATIENCE = 900
 
 
-def change(node: ast.AST) -> tuple[str, ast.AST] | None:
-    """What can be done to a node: a name for it, and the node in its place."""
+def change(node: ast.AST) -> ast.AST | None:
+    """Return what stands in the place of a node; None where nothing can be changed, Pass where a statement goes."""
     new = copy.deepcopy(node)
     if isinstance(new, ast.Compare) and type(new.ops[0]) in SWAPS:
         new.ops[0] = SWAPS[type(new.ops[0])]()  # type: ignore[call-overload]
-        return "comparison", new
-    if isinstance(new, ast.BinOp | ast.BoolOp | ast.UnaryOp) and type(new.op) in SWAPS:
+    elif isinstance(new, ast.BinOp | ast.BoolOp | ast.UnaryOp) and type(new.op) in SWAPS:
         new.op = SWAPS[type(new.op)]()  # type: ignore[assignment]
-        return "operator", new
-    if isinstance(new, ast.Constant) and isinstance(new.value, bool | int | float):
+    elif isinstance(new, ast.Constant) and isinstance(new.value, bool | int | float):
         new.value = not new.value if isinstance(new.value, bool) else new.value + 1
-        return "constant", new
-    if isinstance(new, ast.If | ast.IfExp):
+    elif isinstance(new, ast.If | ast.IfExp):
         new.test = ast.UnaryOp(ast.Not(), new.test)
-        return "condition", new
-    if isinstance(new, ast.Name | ast.Attribute) and (name := getattr(new, "id", getattr(new, "attr", ""))) in NAMES:
+    elif isinstance(new, ast.Name | ast.Attribute) and (name := getattr(new, "id", getattr(new, "attr", ""))) in NAMES:
         setattr(new, "id" if isinstance(new, ast.Name) else "attr", NAMES[name])
-        return "function", new
-    targets = [new.target] if isinstance(new, ast.AugAssign) else getattr(new, "targets", [])
-    called = isinstance(new, ast.Expr) and isinstance(new.value, ast.Call)
-    if called or isinstance(new, ast.AugAssign | ast.Raise) or any(not isinstance(t, ast.Name) for t in targets):
-        return "dropped statement", ast.Pass()
-    return None
+    else:
+        targets = [new.target] if isinstance(new, ast.AugAssign) else getattr(new, "targets", [])
+        called = isinstance(new, ast.Expr) and isinstance(new.value, ast.Call)
+        goes = called or isinstance(new, ast.AugAssign | ast.Raise) or not all(isinstance(t, ast.Name) for t in targets)
+        return ast.Pass() if goes else None
+    return new
 
 
 class Change(ast.NodeTransformer):
@@ -80,9 +76,9 @@ class Change(ast.NodeTransformer):
             return node
         possible = change(node) if self.inside else None
         if possible is not None:
-            self.places.append((getattr(node, "lineno", 0), possible[0]))
+            self.places.append((getattr(node, "lineno", 0), type(node).__name__))
             if len(self.places) - 1 == self.number:
-                return ast.copy_location(possible[1], node)
+                return ast.copy_location(possible, node)
         return self.generic_visit(node)
 
 

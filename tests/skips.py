@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 FILE = Path(__file__).with_name("allowed_skips.yaml")
-FOUND = pytest.StashKey[list[str]]()
 
 
 def needs(package: str, extra: str) -> Any:
@@ -27,35 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def allowed(kind: str) -> list[re.Pattern[str]]:
-    """The reasons that are allowed in a quick run, or in a full one."""
-    listed = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return [re.compile(reason) for reason in listed["always"] + (listed["quick"] if kind == "quick" else [])]
-
-
 def refused(reports: list[Any], kind: str) -> list[str]:
-    """``test: reason`` of each skip that nothing allows."""
-    found, reasons = [], allowed(kind)
-    for report in reports:
-        _, _, said = report.longrepr
-        reason = said.removeprefix("Skipped: ")
-        if not any(pattern.match(reason) for pattern in reasons):
-            found.append(f"{report.nodeid}: {reason}")
-    return found
+    """``test: reason`` of each skip that nothing allows, in a quick run or in a full one."""
+    listed = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    allowed = re.compile("|".join(listed["always"] + (listed["quick"] if kind == "quick" else [])))
+    reasons = [(report.nodeid, report.longrepr[2].removeprefix("Skipped: ")) for report in reports]
+    return [f"{test}: {reason}" for test, reason in reasons if not allowed.match(reason)]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     kind, reporter = session.config.option.allowed_skips, session.config.pluginmanager.get_plugin("terminalreporter")
     if kind is None or reporter is None:  # a worker of pytest-xdist reports to the process that started it
         return
-    found = session.config.stash[FOUND] = refused(reporter.stats.get("skipped", []), kind)
-    if found and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if found := config.stash.get(FOUND, []):
-        terminalreporter.section("skips that nothing allows", red=True)
+    if found := refused(reporter.stats.get("skipped", []), kind):
+        reporter.section("skips that nothing allows", red=True)
         for line in found:
-            terminalreporter.line(line)
-        terminalreporter.line(f"-> run these tests, do not collect them, or add the reason to {FILE}")
+            reporter.line(line)
+        reporter.line(f"-> run these tests, do not collect them, or add the reason to {FILE}")
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

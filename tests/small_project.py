@@ -121,6 +121,31 @@ def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
     return path
 
 
+def workbook(**sheets: Sequence[Sequence[Any]]) -> bytes:
+    """Return an .xlsx with a sheet for each keyword."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    written = io.BytesIO()
+    book.save(written)
+    return written.getvalue()
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    """Return a Parquet file of some rows."""
+    import pyarrow
+    import pyarrow.parquet
+
+    written = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), written)
+    return written.getvalue()
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -133,6 +158,12 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 def predictions(root: Path, method: str, task: str, seed: int = 1, size: str = "16") -> list[dict[str, Any]]:
     """What the stage evaluate wrote of the validation set."""
     return read_jsonl(root / f"work/evaluate/{method}/{task}/{size}/predictions/seed-{seed}/dev.jsonl")
+
+
+def git(root: Path, *arguments: str) -> str:
+    """Run git as somebody in a folder; return what it prints."""
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def stage(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -153,7 +184,7 @@ def stage(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess([name, *arguments], int(code or 0), out.getvalue(), error.getvalue())
 
 
-def python(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def python(root: Path, *arguments: str, given: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python in the project, in a process of its own."""
     environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **variables}
-    return warm.run(root, *arguments, environment={**os.environ, **environment})
+    return warm.run(root, *arguments, environment={**os.environ, **environment}, given=given)

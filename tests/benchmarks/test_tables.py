@@ -98,16 +98,10 @@ def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = out.read_text(encoding="utf-8")
     assert "a smoke test: no figure here is of a GPU" in text
-    assert "| pats |" in text
-    for name in ("vanilla", "tdt", "pats"):
-        assert f"| {name}, bf16 |" in text
     (columns,) = [line for line in text.splitlines() if line.startswith("| evaluation of 5 rows |")]
     assert columns.endswith("| rows per second | times fp32 |")
     assert re.search(r"^\| fp32 \| \d+ \| 1\.00 \|$", text, re.MULTILINE)
     assert re.search(r"^\| bf16 \| \d+ \| \d+\.\d\d \|$", text, re.MULTILINE)
-    assert "| one process per cell, one at a time |" in text
-    (trainer,) = [line for line in text.splitlines() if line.startswith("| the Trainer, one process per cell")]
-    assert re.search(r"\| \d+ \| \d+\.\d\d \|$|needs accelerate", trainer)
     for name in ("vanilla", "pats", "pats, bf16"):
         (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
         assert float(row.rstrip("| ").rpartition("| ")[2]) > 0  # the share of a large product's speed

@@ -22,7 +22,7 @@ from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.schema.sources import FileFormat, FilesSource
 from tests.errors import raises_code
-from tests.odd_files import parquet, workbook
+from tests.small_project import parquet, workbook
 
 Read = Callable[..., list[Example]]
 CAFE = [Example("0", "Das Café, wirklich", None, 1), Example("1", 'er sagte "schön"', None, 0)]

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from tests.documents.test_typed import HELPS, PAGES, ROOT, Line, blocks, typed
+from tests.promises.kit import fit_folder
 from tests.promises.test_21_fit import PRESET
 from tests.small_project import REPOSITORY, python, review, write_csv
 from tests.tiny import tiny_model_dir
@@ -30,13 +31,6 @@ from tests.tiny import tiny_model_dir
 TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("miniature.yaml").read_text(encoding="utf-8"))
 #: ``benchmarks/README.md`` needs real data and hours.
 RUN = [page for page in (*PAGES, *HELPS) if page != "benchmarks/README.md"]
-#: A short list of methods for ``regft fit``.
-OWN_DATA = """\
-always: [majority, linear_probe]
-methods: [vanilla_no_dropout]
-training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
-tuning: {folds: 2, methods: {vanilla_no_dropout: [[{training.learning_rate: 1.0e-3}]]}}
-"""
 
 
 def lines(page: str) -> list[Line]:
@@ -120,7 +114,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "reviews.jsonl").write_text(
         "".join(f'{{"id": {n}, "review": "{text}"}}\n' for n, (text, _) in enumerate(rows))
     )
-    (folder / "own_data.yaml").write_text(OWN_DATA)
+    (folder / "own_data.yaml").write_text(PRESET)
     walk(folder, [line for line in lines("README.md") if not late(line)])
     return folder
 
@@ -170,11 +164,8 @@ def test_a_notebook_runs(tmp_path: Path, name: str) -> None:
     code = "\n".join(script("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code")
     for variable, value in {"MODEL": repr(str(tmp_path / "tiny")), "MINUTES": "1.3"}.items():
         code = re.sub(rf"(?m)^{variable} = .*", f"{variable} = {value}", code)
-    shutil.copytree(tiny_model_dir(tmp_path / "scratch", "bert"), tmp_path / "tiny")
+    fit_folder(tmp_path, PRESET)
     shutil.copy(EXAMPLES / "reviews.csv", tmp_path)
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "own_data.yaml").write_text(PRESET)
-    (tmp_path / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
     done = python(tmp_path, "-c", code)
     assert done.returncode == 0, done.stderr
     assert re.search(NOTEBOOKS[name], done.stdout, re.MULTILINE), done.stdout

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from regft_core.grid.time import assumed, spend
@@ -15,7 +16,7 @@ from regft_core.settings.cost import plan_rows
 from regft_core.settings.params_errors import moves
 from regft_core.settings.project import Project
 from regft_core.settings.published import read_published
-from tests.papers.protocols import PROTOCOLS, Declared, Item, Paper, read_protocols
+from tests.papers.protocols import PROTOCOLS, Item, read_protocols
 from tests.papers.resolved import origins
 from tests.small_project import REPOSITORY, preset
 
@@ -39,10 +40,10 @@ every setting with the section that states it, or with the reason for ours. A te
 """
 
 
-def _entry(root: Path, paper: Paper, item: Item) -> str:
+def _entry(root: Path, item: Item) -> str:
     """Return the line of a table or figure. Raises ConfigError where a preset is wrong."""
     config, projects = item.config, {name: preset(name) for name in item.config.presets}
-    settings = origins(Declared(paper, item))
+    settings = origins(item)
     makers = [f"`{name}`" for name in config.presets] + [f"evaluation `{name}`" for name in config.evaluations]
     parts = [f"- [{config.item}](../{PROTOCOLS}/{item.name}.yaml): {config.shows}. {', '.join(makers) or 'Blocked'}."]
     if compared := ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values())))):
@@ -87,9 +88,8 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
 def page(root: Path) -> str:
     """The page."""
     text = HEAD.splitlines()
-    for paper in read_protocols(root):
-        text += ["", f"## {paper.config.title}", ""]
-        text += [_entry(root, paper, item) for item in paper.items]
+    for title, items in groupby(read_protocols(root), lambda item: item.paper.config.title):
+        text += ["", f"## {title}", "", *(_entry(root, item) for item in items)]
     return "\n".join(text) + "\n"
 
 

@@ -90,32 +90,46 @@ class ItemConfig(StrictModel):
 
 
 @dataclass(frozen=True)
-class Item:
-    """One table or figure."""
-
-    name: str
-    config: ItemConfig
-
-    @property
-    def order(self) -> tuple[bool, list[int]]:
-        """Tables before figures, each in the order of their numbers."""
-        numbers = [int(number) for number in re.findall(r"\d+", self.config.item)]
-        return not self.config.item.startswith("Table"), numbers or [99]
-
-
-@dataclass(frozen=True)
 class Paper:
-    """One paper with its items."""
+    """One paper."""
 
     name: str
     config: PaperConfig
-    items: tuple[Item, ...]
 
 
-def read_protocols(root: Path) -> tuple[Paper, ...]:
-    """Read all papers, sorted by name. Raises ConfigError with every problem of every file."""
-    papers: dict[str, PaperConfig] = {}
-    items, problems = [], []
+@dataclass(frozen=True)
+class Item:
+    """One table or figure of a paper."""
+
+    name: str
+    config: ItemConfig
+    paper: Paper
+
+    @property
+    def order(self) -> tuple[str, bool, list[int]]:
+        """By papers, tables before figures, each in the order of their numbers."""
+        numbers = [int(number) for number in re.findall(r"\d+", self.config.item)]
+        return self.paper.name, not self.config.item.startswith("Table"), numbers or [99]
+
+    def value(self, preset: str, path: str, task: str = "") -> Value | None:
+        """What is said of a setting: the strongest values are those of single presets, the weakest the paper's.
+
+        What is said of one task (``tasks.<task>.<path>``) comes first, a pattern last.
+        """
+        own, named = self.config, [f"tasks.{task}.{path}", path] if task else [path]
+        for values in (own.per_preset.get(preset, {}), own.values, self.paper.config.values):
+            patterns = (key for name in named for key in values if "*" in key and fits(key, name))
+            for key in (*(name for name in named if name in values), *patterns):
+                if values[key].names(task):
+                    return values[key]
+        return None
+
+
+def read_protocols(root: Path) -> list[Item]:
+    """Read the items of all papers in their order. Raises ConfigError with every problem of every file."""
+    papers: dict[str, Paper] = {}
+    configs: dict[str, ItemConfig] = {}
+    problems = []
     for name in names(root, PROTOCOLS):
         document = read(root, PROTOCOLS, name)
         assert document is not None
@@ -123,34 +137,18 @@ def read_protocols(root: Path) -> tuple[Paper, ...]:
         config, wrong = validate(model, document)
         problems += wrong
         if isinstance(config, PaperConfig):
-            papers[name] = config
+            papers[name] = Paper(name, config)
         elif isinstance(config, ItemConfig):
-            items.append(Item(name, config))
+            configs[name] = config
     if problems:
         raise ConfigError(problems)
-    items.sort(key=lambda item: item.order)
-    return tuple(
-        Paper(name, config, tuple(item for item in items if item.name.startswith(f"{name}_")))
-        for name, config in papers.items()
+    items = (
+        Item(name, config, paper)
+        for paper in papers.values()
+        for name, config in configs.items()
+        if name.startswith(f"{paper.name}_")
     )
-
-
-@dataclass(frozen=True)
-class Declared:
-    """The values of one item of a paper; the strongest are those of single presets, the weakest the paper's."""
-
-    paper: Paper
-    item: Item
-
-    def value(self, preset: str, path: str, task: str = "") -> Value | None:
-        """What is said of a setting. What is said of one task (``tasks.<task>.<path>``) comes first, a pattern last."""
-        item, named = self.item.config, [f"tasks.{task}.{path}", path] if task else [path]
-        for values in (item.per_preset.get(preset, {}), item.values, self.paper.config.values):
-            patterns = (key for name in named for key in values if "*" in key and fits(key, name))
-            for key in (*(name for name in named if name in values), *patterns):
-                if values[key].names(task):
-                    return values[key]
-        return None
+    return sorted(items, key=lambda item: item.order)
 
 
 def fits(pattern: str, path: str) -> bool:

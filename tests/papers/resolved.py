@@ -30,7 +30,7 @@ from regft_core.settings.derived import settings_of
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project, trials_of
-from tests.papers.protocols import ORIGINS, Declared, matches
+from tests.papers.protocols import ORIGINS, Item, matches
 from tests.small_project import preset
 
 #: Path -> task -> value; the task is empty for a setting of the whole preset.
@@ -178,16 +178,16 @@ def _own_protocol(project: Project, settings: Settings) -> Iterator[str]:
                 yield f"methods.{name}.{key}"
 
 
-def check_preset(declared: Declared, name: str) -> list[str]:
+def check_preset(item: Item, name: str) -> list[str]:
     """Settings of a preset that its protocol leaves out or says otherwise, and settings that change nothing."""
     project, settings = preset(name), resolved(name)
     own = named(project.documents[preset_file(project.root, name)].data)
     problems = [f"{name}: {path} has no effect" for path in sorted(own - set(settings))]
     demanded = {*own, *REQUIRED, *_own_protocol(project, settings)}
-    options = f".regularisers.{declared.paper.config.method}."
+    options = f".regularisers.{item.paper.config.method}."
     for path, values in settings.items():
         for task, value in values.items():
-            said = declared.value(name, path, task)
+            said = item.value(name, path, task)
             if said is not None and not _same(said.of(task), value):
                 problems.append(f"{name}: {path} = {value!r} on {task}, declared {said.of(task)!r}")
             elif said is None and (path in demanded or path.startswith(("tuning.", "evaluations.")) or options in path):
@@ -195,23 +195,22 @@ def check_preset(declared: Declared, name: str) -> list[str]:
     return problems
 
 
-def origins(declared: Declared) -> dict[str, list[str]]:
+def origins(item: Item) -> dict[str, list[str]]:
     """Paths of the item's settings by where they are from: those of ``ORIGINS``."""
     found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
-    for name in declared.item.config.presets:
+    for name in item.config.presets:
         for path, values in resolved(name).items():
             for task in values:
-                if (said := declared.value(name, path, task)) is not None:
+                if (said := item.value(name, path, task)) is not None:
                     found[said.origin][path] = None
     return {origin: list(paths) for origin, paths in found.items()}
 
 
-def unknown_settings(declared: Declared) -> list[str]:
+def unknown_settings(item: Item) -> list[str]:
     """Settings and tasks of an item's file that none of its presets has."""
-    known = {name: resolved(name) for name in declared.item.config.presets}
+    known = {name: resolved(name) for name in item.config.presets}
     problems = []
-    item = declared.item.config
-    parts = [(item.values, list(known)), *((values, [one]) for one, values in item.per_preset.items())]
+    parts = [(item.config.values, list(known)), *((values, [one]) for one, values in item.config.per_preset.items())]
     for values, presets in parts:
         paths = {path for name in presets for path in known[name]}
         tasks = {task for name in presets for own in known[name].values() for task in own}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from regft_core.data import builtin
 from regft_core.data.fetched import is_fetched, split_folder
 from regft_core.data.prepare import EvaluationSet, declaration_of, resolve_ood
 from regft_core.data.read_split import Declaration
@@ -111,8 +109,8 @@ def failures(report: Report) -> list[str]:
 # --------------------------------------------------------------------------- rows of hub sets as if they were fetched
 
 
-#: Rows of each set, and the number that a set's own rows are taken from.
-ROWS, POOL = 48, 400
+#: Rows of each set.
+ROWS = 48
 
 
 def fetch_generated(root: Path, project: Project) -> None:
@@ -121,7 +119,7 @@ def fetch_generated(root: Path, project: Project) -> None:
         if isinstance(wanted.source, HubSource) and not is_fetched(root, wanted.source, wanted.split):
             folder = split_folder(root, wanted.source, wanted.split)
             folder.mkdir(parents=True)
-            rows = list(_rows(f"{name} {wanted.split}", wanted.declaration, wanted.split == "train"))
+            rows = list(_rows(f"{name} {wanted.split}", wanted.declaration))
             parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "rows.parquet")
             write_json(folder / "source.json", {"commit": "generated", "sha256": sha256_file(folder / "rows.parquet")})
 
@@ -136,25 +134,16 @@ def _sets(project: Project) -> Iterator[tuple[str, EvaluationSet]]:
             yield judge, resolve_ood(name, judge, project.tasks)
 
 
-def _rows(name: str, declaration: Declaration, training: bool) -> Iterator[Mapping[str, object]]:
-    """Rows whose answers are spread over the labels; of more than two the texts name the group that the label is in."""
+def _rows(name: str, declaration: Declaration) -> Iterator[Mapping[str, object]]:
+    """Rows whose answers are spread over the labels, or over the range; each text tells its answer."""
     columns, labels = declaration.columns, declaration.labels
-    generator = "cue_regression" if not labels else "cue_pair" if columns.text_pair else "cue_sentence"
-    options = {"rows": dict.fromkeys(builtin.SPLITS, POOL)}
-    start = zlib.crc32(name.encode()) % (POOL - ROWS)
-    examples = builtin.generate(generator, "train" if training else "dev", options)[start : start + ROWS]
-    groups = (len(labels or ()) + 1) // 2
+    low, high = declaration.range or (0.0, 5.0)
     raw = {label: value for value, label in (declaration.label_values or {}).items()}
-    for number, example in enumerate(examples):
-        if labels:
-            index = min(2 * (number % groups) + int(example.label), len(labels) - 1)
-            label: object = raw.get(labels[index], str(index))
-            text = f"Subject {number % groups}. {example.text}" if groups > 1 else example.text
-        else:
-            low, high = declaration.range or (0.0, 5.0)
-            label, text = low + (high - low) * example.label / 5, example.text
-        row: dict[str, object] = {columns.text: text, columns.label: label}
-        row |= {columns.text_pair: example.text_pair} if columns.text_pair else {}
+    for number in range(ROWS):
+        index = number % len(labels) if labels else number % 6
+        label = raw.get(labels[index], str(index)) if labels else low + (high - low) * index / 5
+        row: dict[str, object] = {columns.text: f"The film {number} of {name} was {index}.", columns.label: label}
+        row |= {columns.text_pair: f"A story {number} has {index}."} if columns.text_pair else {}
         yield row | ({columns.id: str(number)} if columns.id else {})
 
 

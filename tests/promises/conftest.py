@@ -15,25 +15,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests import warm
-from tests.small_project import REPOSITORY
-from tests.tiny import tiny_model_dir
+from tests.promises.kit import edit
+from tests.small_project import REPOSITORY, build, git
 
-#: `own` comes from files; `chain` has two phases before fine-tuning, and two regularisers.
-PARAMS: dict[str, Any] = {
-    "model": {"name": "models/tiny", "max_length": 32},
-    "grid": {"tasks": ["own"], "sizes": [16], "seeds": [0]},
-    "methods": ["vanilla", "chain"],
-    "subsample": {"stratified": False},
-    "training": {"epochs": 1, "batch_size": 8, "learning_rate": 1e-3},
-    "execution": {"executor": "serial", "device": "cpu"},
-    "report": {"reference": "vanilla", "bootstrap_samples": 200},
-}
+#: Two phases before fine-tuning, and two regularisers.
 CHAIN = """\
 # Two phases, then noise on hidden states and on weights.
 description: A chain of phases
@@ -46,16 +35,6 @@ phases:
     regularisers:
       hype: {scale: 1.0e-5}
       pats: {}
-"""
-OWN = """\
-source: {kind: files}
-splits: {train: own/train.csv, dev: own/dev.csv}
-columns: {text: text, label: label}
-labels: [bad, good]
-metrics: [accuracy]
-primary: accuracy
-ood:
-  far: {source: {kind: files}, split: own/far.csv}
 """
 
 
@@ -83,11 +62,6 @@ def dvc(root: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def git(root: Path, *arguments: str) -> None:
-    """Run a git command in the project."""
-    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=root, check=True)
-
-
 def ran(output: str) -> list[str]:
     """Names of the stages that ``dvc repro`` executed, without the file they are in."""
     return [name.rsplit(":", 1)[-1] for name in re.findall(r"Running stage '([^']+)'", output)]
@@ -101,25 +75,15 @@ def stored(root: Path) -> int:
 @pytest.fixture(scope="session")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pipeline") / "project"
-    ignore = shutil.ignore_patterns("__pycache__", "dvc.lock")
-    for name in ("regft_core", "stages", "pipelines", "dvc.yaml", ".gitignore"):
-        source = REPOSITORY / name
-        if source.is_dir():  # the links to what is shipped lead to the project's own files then
-            shutil.copytree(source, root / name, ignore=ignore, symlinks=True)
-        else:
-            shutil.copy(source, root / name)
-    shutil.copytree(tiny_model_dir(tmp_path_factory.mktemp("model"), "bert"), root / "models" / "tiny")
-    words = {"train": "good film bad plot", "dev": "great story poor actor", "far": "good food bad place"}
-    (root / "data" / "own").mkdir(parents=True)
-    for part, text in words.items():
-        rows = "".join(f"{text} {i} {'very' * (i % 3)},{'good' if i % 2 else 'bad'}\n" for i in range(24))
-        (root / "data" / "own" / f"{part}.csv").write_text("text,label\n" + rows)
-    (root / "pipelines" / "tasks" / "own.yaml").write_text(OWN)
+    build(root, methods=["vanilla", "chain"], grid={"seeds": [0]}, trackers=["mlflow"])
+    for name in ("regft_core", "stages"):  # the links to what is shipped lead to the project's own files then
+        shutil.copytree(REPOSITORY / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (".gitignore", ".dvcignore"):
+        shutil.copy(REPOSITORY / name, root / name)
     (root / "pipelines" / "methods" / "chain.yaml").write_text(CHAIN)
-    (root / "params.yaml").write_text("# what to run\n" + yaml.dump(PARAMS, sort_keys=False))
+    edit(root / "params.yaml", "execution:", "# what to run\nexecution:")
     git(root, "init", "-q")
     dvc(root, "init", "-q")
-    shutil.copy(REPOSITORY / ".dvcignore", root / ".dvcignore")
     output = dvc(root, "repro")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "a project")

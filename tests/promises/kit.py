@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 import re
 import shutil
 import subprocess
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,13 @@ import yaml
 
 from regft_core.api import Project
 from regft_core.settings.yaml_paths import METHODS, ships
-from tests.small_project import REPOSITORY, TASK, build, review, stage, write_csv
-from tests.small_project import python as process
+from tests.small_project import TASK, build, python, review, stage, write_csv
 from tests.tiny import tiny_model_dir
 
 #: Forked children share what is imported; a new Python takes seconds to import torch.
 FORK = multiprocessing.get_context("fork")
 #: A method of a project's own: gradients times what a data file says. Every training adds a line to ``trained``.
 OWN_METHOD = '''
-"""Longer gradients."""
-
 import os
 from pathlib import Path
 
@@ -39,8 +34,6 @@ SCALE = SCALE_OF_THE_FILE
 
 
 class StretchedConfig(StrictModel):
-    """Options."""
-
     by: float = Field(1.5, gt=0)
 
 
@@ -67,7 +60,7 @@ class Stretched(Regulariser):
 
 def regft(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command ``regft`` in a folder."""
-    return process(root, "-m", "regft_core", *arguments, **{"COLUMNS": "80", **variables})
+    return python(root, "-m", "regft_core", *arguments, **{"COLUMNS": "80", **variables})
 
 
 def done(root: Path, *arguments: str) -> str:
@@ -75,11 +68,6 @@ def done(root: Path, *arguments: str) -> str:
     ended = (regft if arguments[0] in ("fit", "preset", "run", "sync") else stage)(root, *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
-
-
-def python(root: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own."""
-    return process(root, "-c", program, **variables)
 
 
 def run_cells(root: Path, *cells: tuple[str, str]) -> None:
@@ -91,16 +79,7 @@ def run_cells(root: Path, *cells: tuple[str, str]) -> None:
 
 def forked(function: Callable[[], object]) -> Any:
     """A process that calls a function; it is started, and not waited for."""
-
-    def body() -> None:
-        try:
-            function()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-
-    process = FORK.Process(target=body)
+    process = FORK.Process(target=function)
     process.start()
     return process
 
@@ -190,10 +169,7 @@ def folded(root: Path, methods: list[str], task: dict[str, Any] = FOLDED, **chan
 
 def fit_folder(root: Path, preset: str) -> Path:
     """A folder with a tiny encoder, in which ``regft fit`` takes its methods from a preset of few and short ones."""
-    root.mkdir(exist_ok=True)
-    for name in ("dvc.yaml", ".dvcignore"):
-        shutil.copy(REPOSITORY / name, root / name)
-    shutil.copytree(REPOSITORY / "pipelines", root / "pipelines")
+    (root / "pipelines").mkdir(parents=True)
     (root / "pipelines" / "own_data.yaml").write_text(preset)
     (root / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
     shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "tiny")

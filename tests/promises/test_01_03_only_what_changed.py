@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,10 @@ from mlflow import MlflowClient
 
 from regft_core.runs.opened_project import open_project
 from regft_core.tracking import sync
+from tests.execution.test_executors import eventually
 from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, git, ran, stored
-from tests.promises.kit import change, edit
+from tests.promises.kit import change, edit, weights, with_own_method
+from tests.small_project import build, python
 
 ALL = ["subsample", "search", "finetune", "evaluate", "report"]
 CHAIN = "pipelines/methods/chain.yaml"
@@ -32,7 +33,7 @@ def tree(root: Path) -> dict[str, bytes]:
 
 def reported(root: Path) -> dict[str, Any]:
     """Method -> what the report has of it."""
-    return dict(json.loads((root / "reports/results.json").read_text())["own-16"])
+    return dict(json.loads((root / "reports/results.json").read_text())["reviews-16"])
 
 
 def cells(root: Path) -> dict[str, int]:
@@ -48,18 +49,18 @@ def test_everything_from_nothing(reproduced: Path) -> None:
     assert ran((reproduced.parent / "output").read_text()) == ALL
     for name in (
         "report.html",
-        "metrics/own-16.json",
+        "metrics/reviews-16.json",
         "results.json",
         "tables/scores.csv",
         "tables/costs.csv",
         "tables/runs.csv",
         "tables/curves.csv",
-        "plots/leaderboard/own-16.svg",
-        "plots/loss/own-16.svg",
+        "plots/leaderboard/reviews-16.svg",
+        "plots/loss/reviews-16.svg",
     ):
         assert (reproduced / "reports" / name).is_file()
     assert (reproduced / "mlflow.db").is_file()
-    assert (reproduced / "work/evaluate/chain/own/16/predictions/seed-0/far.jsonl").is_file()
+    assert (reproduced / "work/evaluate/chain/reviews/16/predictions/seed-0/shop.jsonl").is_file()
     assert [path.name for path in (reproduced / "work/search").iterdir() if path.is_dir()] == ["chain"]
     assert (reproduced / "dvc.lock").stat().st_size < 5000  # whatever the grid: no line for a cell
 
@@ -68,18 +69,18 @@ def test_everything_from_nothing(reproduced: Path) -> None:
 EDITS: list[tuple[str, str, str, list[str], set[str]]] = [
     (CHAIN, "A chain of phases", "Phases in a chain", ["report"], set()),
     (
-        "pipelines/tasks/own.yaml",
-        "[accuracy]",
-        "[accuracy, f1_macro]",
+        "pipelines/tasks/reviews.yaml",
+        "- accuracy\n",
+        "- accuracy\n- f1_macro\n",
         ["evaluate", "report"],
-        {"evaluate/chain/own/16", "evaluate/vanilla/own/16"},
+        {"evaluate/chain/reviews/16", "evaluate/vanilla/reviews/16"},
     ),
     (
         CHAIN,
         "scale: 0.00001",
         "scale: 0.3",
         ["finetune", "evaluate", "report"],  # the phases before fine-tuning are as they were
-        {"finetune/chain/own/16", "evaluate/chain/own/16"},
+        {"finetune/chain/reviews/16", "evaluate/chain/reviews/16"},
     ),
     ("params.yaml", "- chain\n", "", ["search", "finetune", "evaluate", "report"], set()),
 ]
@@ -117,6 +118,37 @@ def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
     assert name in reported(project)
 
 
+RUN = """
+from regft_core.api import Project
+project = Project.open(".")
+for method in ("vanilla", "stretched"):
+    project.run(method, "reviews")
+"""
+
+
+def test_without_dvc_only_what_an_edit_changes_is_trained_again(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", methods=["vanilla"], grid={"seeds": [0]})
+    log = with_own_method(root, data_file=True)
+    code, settings = root / "methods" / "stretched.py", root / "pipelines" / "methods" / "stretched.yaml"
+
+    def runs() -> tuple[int, int]:
+        """How often the method was trained so far, and how many runs with weights there are."""
+        done = python(root, "-c", RUN, REGFT_TEST_TRAINED=str(log))
+        assert done.returncode == 0, done.stderr
+        return len(log.read_text().split()), len(weights(root))
+
+    assert runs() == (1, 2)
+    edit(code, '"""Gradients times a number."""', '"""Gradients, longer."""  # a comment')
+    edit(settings, "description: a test", "description: other words")
+    assert runs() == (1, 2)
+    edit(settings, "1.5", "1.75")
+    assert runs() == (2, 3)
+    edit(code, "self.options.by * SCALE", "SCALE * self.options.by * 1.01")
+    assert runs() == (3, 4)
+    (root / "methods" / "stretched.txt").write_text("1.25")
+    assert runs() == (4, 5)
+
+
 # ---------------------------------------------------------------------------- what DVC shows
 
 
@@ -129,16 +161,16 @@ def test_what_dvc_shows_after_one_changed_value(project: Path) -> None:
     assert json.loads(dvc(project, "metrics", "diff", "--json")) == {}
     columns = dvc(project, "exp", "show", "--csv").splitlines()[0].split(",")
     first = columns.index("method")
-    assert columns[first : first + 3] == ["method", "score", "set_far"]  # one seed has no interval
+    assert columns[first : first + 3] == ["method", "score", "set_shop"]  # one seed has no interval
     assert not [name for name in columns[first + 3 :] if name.startswith(("dev.", "vs_"))]
     # A line for each block, and nothing from the net on the page; the leaderboard is its first picture.
-    assert [*json.loads(dvc(project, "metrics", "show", "--json"))[""]["data"]] == ["reports/metrics/own-16.json"]
+    assert [*json.loads(dvc(project, "metrics", "show", "--json"))[""]["data"]] == ["reports/metrics/reviews-16.json"]
     dvc(project, "plots", "diff", "HEAD")
     page = (project / "dvc_plots" / "index.html").read_text()
     pictures = re.findall(r'<img src="([^"]+)"', page)
     assert [re.sub(".*_plots_", "", picture) for picture in pictures] == [
-        *["leaderboard_own-16.svg"] * 2,
-        *["loss_own-16.svg"] * 2,
+        *["leaderboard_reviews-16.svg"] * 2,
+        *["loss_reviews-16.svg"] * 2,
     ]
     assert all((project / "dvc_plots" / picture).is_file() for picture in pictures)
     assert "http" not in page
@@ -153,7 +185,7 @@ def test_what_dvc_has_is_not_computed_again(project: Path, tmp_path: Path) -> No
     before, outputs = tree(project / "work" / "evaluate"), tree(project / "work" / "finetune")
     runs = stored(project)
     shutil.rmtree(project / "work" / "finetune")
-    (project / "work/search/chain/own/16/curves.csv").unlink()
+    (project / "work/search/chain/reviews/16/curves.csv").unlink()
     assert ran(dvc(project, "repro")) == ["subsample", "search", "finetune"]
     assert tree(project / "work" / "finetune") == outputs
     assert stored(project) == runs
@@ -187,7 +219,7 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(project: Path) -> N
     said = done.stdout + done.stderr
     assert done.returncode != 0
     assert "1 cell without a result" in said
-    assert "fits/own/16: finetune: fits own 16 seed 0: " in said
+    assert "fits/reviews/16: finetune: fits reviews 16 seed 0: " in said
     assert ran(said) == ALL
     assert reported(project).keys() == {"vanilla", "chain"}
     before = stored(project)
@@ -204,19 +236,14 @@ def test_a_killed_repro_goes_on_and_leaves_no_process(project: Path) -> None:
     running = subprocess.Popen(
         command, cwd=project, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 60
-    while stored(project) == before and time.monotonic() < deadline:
-        time.sleep(0.1)
+    assert eventually(lambda: stored(project) > before, 60)
     assert running.poll() is None
     running.send_signal(signal.SIGKILL)
     running.wait()
-    deadline = time.monotonic() + 20
-    while "regft_core " in _commands(project) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert "regft_core " not in _commands(project)
+    assert eventually(lambda: "regft_core " not in _commands(project), 20)
     dvc(project, "repro")
     for method in ("vanilla", "chain"):
-        manifest = json.loads((project / f"work/finetune/{method}/own/16/manifest.json").read_text())
+        manifest = json.loads((project / f"work/finetune/{method}/reviews/16/manifest.json").read_text())
         assert [run["status"] for run in manifest["runs"]] == ["ok"] * 2
 
 
@@ -253,7 +280,7 @@ def test_names_that_reach_a_path_are_refused_and_a_plan_that_fails_deletes_nothi
     before = tree(project / "work")
     for old, new in (
         ("- vanilla\n", "- vanilla\n- ../../etc\n- \"x'; touch pwned; '\"\n"),
-        ("- own\n", "- own\n  - \"y'; touch pwned; '\"\n"),
+        ("- reviews\n", "- reviews\n  - \"y'; touch pwned; '\"\n"),
         ("- 16\n", '- 16\n  - "16; touch pwned"\n'),
     ):
         edit(project / "params.yaml", old, new)
@@ -267,7 +294,7 @@ def test_names_that_reach_a_path_are_refused_and_a_plan_that_fails_deletes_nothi
     assert wrong <= set(map(int, refused)), "each of them"
     assert not list(project.rglob("pwned"))
     assert tree(project / "work") == before
-    command = [sys.executable, "-m", "regft_core", "finetune", "--only", "../x/own"]
+    command = [sys.executable, "-m", "regft_core", "finetune", "--only", "../x/reviews"]
     refused_only = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True)
     assert refused_only.returncode != 0
     assert "Traceback" not in refused_only.stderr
@@ -296,8 +323,8 @@ def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path
         assert ran(dvc(project, "repro")) == ["subsample"]
     # The project's own MLflow has it, by the name that DVC shows.
     logged = logged_as(project, "wider")
-    assert {"chain own-16", "seed 0 of chain own-16"} <= {run.info.run_name for run in logged}
-    trained = [run for run in logged if run.info.run_name in ("chain own-16", "seed 0 of chain own-16")]
+    assert {"chain reviews-16", "seed 0 of chain reviews-16"} <= {run.info.run_name for run in logged}
+    trained = [run for run in logged if run.info.run_name in ("chain reviews-16", "seed 0 of chain reviews-16")]
     # Runs that the edit leaves as they are, the phase before among them, are those of the project too.
     assert {run.data.tags.get("current") for run in trained} == {None if where else "true"}
 
@@ -305,18 +332,19 @@ def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path
 @pytest.mark.slow
 def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path) -> None:
     shutil.copy(REPOSITORY / "data/.gitignore", project / "data/.gitignore")
-    git(project, "rm", "-rq", "--cached", "data/own")
+    git(project, "rm", "-rq", "--cached", "data")
     git(project, "commit", "-qm", "data are no business of git")
     setting = "pipelines/methods/chain.yaml:phases.finetune.regularisers.hype.scale=1e-4"
     assert attempt(project, "exp", "run", "--temp", "-S", setting).returncode != 0
-    dvc(project, "add", "-q", "data/own")
-    git(project, "add", "data/own.dvc", "data/.gitignore")
+    files = [f"data/{name}.csv" for name in ("train", "dev", "shop")]
+    dvc(project, "add", "-q", *files)
+    git(project, "add", *(f"{name}.dvc" for name in files), "data/.gitignore")
     before = stored(project)
     dvc(project, "exp", "run", "--queue", "-n", "queued", "-S", setting)
     dvc(project, "exp", "run", "--run-all")
     assert stored(project) == before + 2
     sync(open_project(project))
     logged, table = logged_as(project, "queued"), dvc(project, "exp", "show", "--csv").splitlines()
-    assert "chain own-16" in {run.info.run_name for run in logged}
+    assert "chain reviews-16" in {run.info.run_name for run in logged}
     shown = {line.split(",")[1] for line in table if line.startswith("queued,")}
     assert {run.data.tags["dvc.revision"] for run in logged} == shown

@@ -24,8 +24,8 @@ from regft_core.runs.context import project_store
 from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run import run
 from regft_core.runs.run_folder import OpenRun
-from tests.promises.kit import edit, python, with_own_method, write_method
-from tests.small_project import TASK, build
+from tests.promises.kit import edit, with_own_method, write_method
+from tests.small_project import TASK, build, python
 
 
 def swap_encoder(root: Path) -> None:
@@ -137,7 +137,7 @@ def attack(method: str, kind: str, moment: str) -> None:
 def stored(root: Path, method: str, kind: str = "", moment: str = "commit") -> tuple[dict[str, Any], str]:
     """Key -> bits of every run in the store after a method has run in a new process, and how that ended."""
     program = f"from {__name__} import attack; attack({method!r}, {kind!r}, {moment!r})"
-    done = python(root, program, REGFT_TEST_TRAINED=str(root / "trained"))
+    done = python(root, "-c", program, REGFT_TEST_TRAINED=str(root / "trained"))
     assert done.returncode == 0, done.stderr
     store, bits = project_store(open_project(root)), dict[str, Any]()
     for key in list(store.keys()):

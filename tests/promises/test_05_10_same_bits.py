@@ -24,7 +24,6 @@ from tests.promises.kit import (
     done,
     exit_code,
     forked,
-    python,
     regft,
     run_cells,
     weights,
@@ -32,7 +31,7 @@ from tests.promises.kit import (
     write_method,
 )
 from tests.skips import needs
-from tests.small_project import build
+from tests.small_project import build, python
 
 SOUP = {"times": 2, "merge": "greedy", "vary": ["order", "head"]}
 #: Members in a search, members that a merge scores, and the best of several epochs on rows set aside.
@@ -159,7 +158,7 @@ def test_a_damaged_file_is_named_and_its_run_trained_again_with_the_same_bits(tm
     shutil.rmtree(root / "work" / "evaluate")
     for run in list((root / ".regft").rglob("predictions")):  # evaluations, which would answer without the weights
         shutil.rmtree(run.parent)
-    again = python(root, 'from regft_core.api import Project\nProject.open(".").run("vanilla", "reviews")')
+    again = python(root, "-c", 'from regft_core.api import Project; Project.open(".").run("vanilla", "reviews")')
     assert again.returncode == 0, again.stderr
     assert "damaged" in again.stderr
     assert path.parent.name in again.stderr

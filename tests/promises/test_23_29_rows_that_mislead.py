@@ -3,8 +3,6 @@ rows of a group stay together."""
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from tests.promises.kit import done, messages, run_cells
 from tests.promises.kit import folded as make_folded
-from tests.small_project import build, review, write_csv
+from tests.small_project import build, predictions, read_csv, review, write_csv
 
 HEAD = ("review", "verdict")
 NAMES = ("bad", "good")
@@ -62,13 +60,8 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("method", ["vanilla", "tfidf_logistic"])
 def test_in_each_repeat_every_row_is_judged_once_and_groups_stay_together(folded: Path, method: str) -> None:
-    with (folded / "data" / "rows.csv").open(newline="") as file:
-        shops = [row["shop"] for row in csv.DictReader(file)]
-    folder = folded / "work" / "evaluate" / method / "reviews" / "full" / "predictions"
-    judged = [
-        [int(json.loads(line)["idx"]) for line in (folder / f"seed-{seed}" / "dev.jsonl").read_text().splitlines()]
-        for seed in range(6)
-    ]
+    shops = [row["shop"] for row in read_csv(folded / "data" / "rows.csv")]
+    judged = [[int(row["idx"]) for row in predictions(folded, method, "reviews", n, "full")] for n in range(6)]
     first = min(min(rows) for rows in judged)  # rows are counted from 0 or from 1
     for repeat in (judged[:3], judged[3:]):
         counts = Counter(row - first for rows in repeat for row in rows)

@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +23,10 @@ from regft_core.kinds import find
 from regft_core.models.onnx import FILE, PACKAGES, logits_of
 from regft_core.serve.model import load_served
 from tests import warm
-from tests.promises.kit import done, python, run_cells, write_method
-from tests.promises.kit import regft as command_line
+from tests.promises.kit import done, run_cells, write_method
 from tests.serve.test_http import ask, served
 from tests.skips import needs
-from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, review, write_csv
+from tests.small_project import PAIRS, SCORES, TASK, build, predictions, python, read_csv, review, stage, write_csv
 
 GRADES = ["poor", "fair", "fine"]
 HIDDEN = {"format": "glue", "files": {"Reviews.tsv": "hidden.csv"}, "labels": {"bad": "0", "good": "1"}}
@@ -170,16 +166,13 @@ WITHOUT_REGFT = """
 import json, sys
 from transformers import pipeline
 serve = pipeline("text-classification", model=sys.argv[1], top_k=None)
-texts = json.load(open(sys.argv[2]))
-print(json.dumps([{row["label"]: row["score"] for row in answer} for answer in serve(texts)]))
+print(json.dumps([{row["label"]: row["score"] for row in answer} for answer in serve(sys.argv[2:])]))
 assert "regft_core" not in sys.modules
 """
 
 
 def test_transformers_alone_gives_the_same_answers(root: Path, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.json").write_text(json.dumps(NEW["review"].tolist()))
-    arguments = ("-c", WITHOUT_REGFT, str(model), str(tmp_path / "texts.json"))
-    process = warm.run(tmp_path, *arguments, environment=dict(os.environ))
+    process = python(tmp_path, "-c", WITHOUT_REGFT, str(model), *NEW["review"])
     assert process.returncode == 0, process.stderr
     answers = [[answer["bad"], answer["good"]] for answer in json.loads(process.stdout.splitlines()[-1])]
     np.testing.assert_allclose(answers, evaluated(root, "reviews"), rtol=0.0, atol=1e-5)
@@ -236,42 +229,27 @@ def test_a_pipe_answers_line_by_line_as_a_file_does(root: Path, model: Path, tmp
     done(root, *to_file)
     given = "".join(json.dumps({"review": text}) + "\n" for text in texts)
     arguments = ("-m", "regft_core", "predict", "--model", str(model), "--data", "-")
-    process = warm.run(REPOSITORY, *arguments, environment=dict(os.environ), given=given)
+    process = python(tmp_path, *arguments, given=given)
     assert process.returncode == 0, process.stderr
     answers = [json.loads(line)["prediction"] for line in process.stdout.splitlines()]
     assert [answer or "" for answer in answers] == [row["prediction"] for row in read_csv(tmp_path / "o.csv")]
     assert answers[2] is None
-    assert command_line(root, *to_file).returncode == 3, "an output that exists is not replaced"
+    assert stage(root, *to_file).returncode == 3, "an output that exists is not replaced"
 
 
-@pytest.fixture
-def port(model: Path) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number = free.getsockname()[1]
-    command = [str(warm.folder() / "python"), "-m", "regft_core", "serve", str(model), "--port", str(number)]
-    command += ["--rows", "3"]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{number}/health", timeout=5).read()
-                break
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.3)
-        yield number
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def test_http_answers_and_has_limits(port: int) -> None:
+def test_http_answers_and_has_limits(model: Path) -> None:
     """What else is refused, and with which code: ``tests/serve``."""
-    found = ask(port, "/predict", {"rows": [{"review": "good film"}]})
-    assert (found.status, found.body["answers"][0]["prediction"] in ("bad", "good")) == (200, True)
-    assert ask(port, "/predict", {"rows": [{"review": "a"}] * 4}).status == 413
-    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=2):
-        pass
+    command = [str(warm.folder() / "python"), "-m", "regft_core", "serve", str(model), "--port", "0", "--rows", "3"]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            (port,) = map(int, re.findall(r"http://127.0.0.1:(\d+)", process.stdout.readline()))
+            found = ask(port, "/predict", {"rows": [{"review": "good film"}]})
+            assert (found.status, found.body["answers"][0]["prediction"] in ("bad", "good")) == (200, True)
+            assert ask(port, "/predict", {"rows": [{"review": "a"}] * 4}).status == 413
+            with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=2):
+                pass
+        finally:
+            process.terminate()
 
 
 def test_rows_worth_labelling_are_picked(root: Path, model: Path, tmp_path: Path) -> None:
@@ -287,5 +265,5 @@ def test_rows_worth_labelling_are_picked(root: Path, model: Path, tmp_path: Path
 def test_python_of_the_card_runs(model: Path) -> None:
     card = (model / "README.md").read_text(encoding="utf-8")
     code = card.partition("```python\n")[2].partition("```")[0]
-    process = python(model, code.replace("path/to/this/directory", str(model)))
+    process = python(model, "-c", code.replace("path/to/this/directory", str(model)))
     assert process.returncode == 0, process.stderr

@@ -15,7 +15,7 @@ from regft_core.contract.check_method import check_method
 from regft_core.contract.plug_ins import check_evaluation, check_metric
 from regft_core.hooks.registry import discover
 from tests.errors import problems_of
-from tests.promises.kit import regft
+from tests.small_project import stage
 
 RIGHT = """
 import torch
@@ -62,34 +62,23 @@ STATE = """
         self.mean = state["mean"]
 """
 RIGHT += STATE
-#: Fault -> text, replacement, the promise that it breaks.
-SIX: dict[str, tuple[str, str, str]] = {
-    "draws from the global generator": (
+#: The promise that a fault breaks -> text, replacement.
+SIX: dict[str, tuple[str, str]] = {
+    "it draws from generators of its own": (
         'torch.randn((), generator=step.generator("pulled.noise"))',
         "torch.randn(())",
-        "it draws from generators of its own",
     ),
-    "depends on padding": (
+    "padding does not change its loss": (
         "(main.hidden.float() * mask).sum() / mask.sum()",
         "10 * main.hidden.float().square().mean()",
-        "padding does not change its loss",
     ),
-    "keeps state without state()": (STATE, "", "killed and resumed it ends alike"),
-    "declares a third of its passes": (
+    "killed and resumed it ends alike": (STATE, ""),
+    "it runs the passes that it declares": (
         "noise = torch",
         'step.forward("pulled.a"); step.forward("pulled.b"); noise = torch',
-        "it runs the passes that it declares",
     ),
-    "trains on the task's loss twice, however small its weight": (
-        "return self",
-        "return main.loss + self",
-        "with hardly any strength it is hardly another than plain fine-tuning",
-    ),
-    "a control that changes nothing": (
-        '{"weight": 1.0}',
-        '{"unused": False}',
-        "its control pulled_double trains, and is another run",
-    ),
+    "with hardly any strength it is hardly another than plain fine-tuning": ("return self", "return main.loss + self"),
+    "its control pulled_double trains, and is another run": ('{"weight": 1.0}', '{"unused": False}'),
 }
 OTHERS: dict[str, tuple[str, str, set[str]]] = {
     "leaves the weights moved": (
@@ -147,7 +136,7 @@ def broken(root: Path, code: str) -> set[str]:
 @pytest.mark.slow
 def test_a_method_that_keeps_the_contract_passes(project: Path) -> None:
     (project / "methods" / "pulled.py").write_text(RIGHT)
-    process = regft(project, "test-method", "pulled")
+    process = stage(project, "test-method", "pulled")
     assert process.returncode == 0, process.stdout + process.stderr
     assert not lines(process.stdout, "BROKEN")
     assert not lines(process.stdout, "not said")
@@ -156,14 +145,14 @@ def test_a_method_that_keeps_the_contract_passes(project: Path) -> None:
 
 def test_six_faults_in_one_file_are_six_findings(project: Path) -> None:
     code = RIGHT
-    for old, new, _ in SIX.values():
+    for old, new in SIX.values():
         assert old in code
         code = code.replace(old, new)
     (project / "methods" / "pulled.py").write_text(code)
-    process = regft(project, "test-method", "pulled")
+    process = stage(project, "test-method", "pulled")
     assert process.returncode == 1, process.stderr
     findings = dict(line.removeprefix("BROKEN").strip().split(": ", 1) for line in lines(process.stdout, "BROKEN"))
-    assert findings.keys() == {promise for _, _, promise in SIX.values()}
+    assert findings.keys() == SIX.keys()
     line = next(number for number, text in enumerate(code.splitlines(), 1) if "torch.randn(())" in text)
     assert f"pulled.py:{line} (randn)" in findings["it draws from generators of its own"]
 
@@ -190,17 +179,17 @@ def test_a_method_file_that_leaves_its_regulariser_out_is_named(project: Path) -
 
 
 def test_a_new_method_keeps_the_contract_as_it_is_written(project: Path) -> None:
-    assert regft(project, "new", "method", "made_new").returncode == 0
+    assert stage(project, "new", "method", "made_new").returncode == 0
     file = project / "tests/test_made_new.py"
     nodes = list(ast.walk(ast.parse(file.read_text())))
     imported = {name.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for name in node.names}
     assert imported <= {node.id for node in nodes if isinstance(node, ast.Name)}
     import_file(file, "test_made_new").test_it_keeps_the_contract()
-    again = regft(project, "new", "method", "made_new")
+    again = stage(project, "new", "method", "made_new")
     assert again.returncode == 2
     assert "[name-taken]" in again.stderr
     for word in ("null", "true", "class"):  # of YAML, of Python
-        assert "[name-not-possible]" in regft(project, "new", "method", word).stderr
+        assert "[name-not-possible]" in stage(project, "new", "method", word).stderr
 
 
 # ------------------------------------------------------------------------------ metrics and evaluations

@@ -9,25 +9,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.promises.kit import python
+from regft_core.errors import RegftError
+from tests.errors import raises_code
+from tests.promises.kit import run_cells
 from tests.small_project import REPOSITORY, build
 
-RUN = 'from regft_core.api import Project\nProject.open(".").run("vanilla", "reviews")'
-#: A Python in which every connection fails, as on a machine without a network.
-OFFLINE = """
-import socket
-
+#: A project from its run to its predictions in a Python in which every connection fails.
+WHOLE = """
+import runpy, socket, sys
 
 def refuse(*arguments, **options):
     raise AssertionError(f"asked the network: {arguments}")
 
 
 socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
-"""
-WHOLE = (
-    OFFLINE
-    + """
-import runpy, sys
+
 from regft_core.api import Project
 project = Project.open(".")
 project.run("vanilla", "reviews")
@@ -40,7 +36,6 @@ for command in (["report"], ["export", "--method", "vanilla", "--seed", "0"],
     except SystemExit as done:
         assert not done.code, (command, done.code)
 """
-)
 
 
 def test_a_project_runs_reports_and_predicts_without_a_network(tmp_path: Path) -> None:
@@ -59,9 +54,8 @@ def test_a_model_that_leads_out_of_its_folder_or_brings_code_is_refused_or_its_c
     shutil.move(model / weights, root / "models" / weights)
     index = {"weight_map": {"bert.embeddings.word_embeddings.weight": f"../{weights}"}}
     (model / f"{weights}.index.json").write_text(json.dumps(index))
-    process = python(root, RUN)
-    assert process.returncode != 0
-    assert "leads-elsewhere" in process.stderr
+    with raises_code(RegftError, "leads-elsewhere"):
+        run_cells(root, ("vanilla", "reviews"))
     (model / f"{weights}.index.json").unlink()
     shutil.move(root / "models" / weights, model / weights)
     (model / "modeling_evil.py").write_text(
@@ -69,6 +63,5 @@ def test_a_model_that_leads_out_of_its_folder_or_brings_code_is_refused_or_its_c
     )
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling_evil.Evil"}}))
-    process = python(root, RUN)
-    assert process.returncode == 0, process.stderr
+    run_cells(root, ("vanilla", "reviews"))
     assert not (model / "ran").exists()

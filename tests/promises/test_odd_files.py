@@ -31,9 +31,9 @@ from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import predict_file
 from stages.fit import fit, init
 from tests.errors import codes_of
-from tests.odd_files import parquet, texts, workbook
+from tests.small_project import parquet, review, workbook
 
-TEXTS = texts(40)
+TEXTS = [f"{review(number)} {number}" for number in range(40)]
 LABELS = ["bad", "good"] * 20
 OPTIONS = ("pair", "group", "kind", "encoding", "delimiter", "sheet", "decimal", "model", "out")
 
@@ -91,6 +91,11 @@ class Odd:
     rows: int = 40
 
 
+def refused(name: str, content: str | bytes, code: str) -> Odd:
+    """A file that every command refuses with one code."""
+    return Odd(name, content, code, predict=code)
+
+
 CLASSES = {"kind": "classification", "labels": ["bad", "good"]}
 ODD: dict[str, Odd] = {
     # How files are written.
@@ -102,50 +107,41 @@ ODD: dict[str, Odd] = {
     "sep=": Odd("a.csv", "sep=;\n" + labelled(LABELS, ";"), task=CLASSES),
     "sep=, wrongly quoted": Odd("a.csv", '"sep=|"\r\n' + labelled(LABELS, "|", ends="\r\n"), task=CLASSES),
     "UTF-16": Odd("a.csv", PLAIN.encode("utf-16"), task=CLASSES),
-    "cp1252": Odd("a.csv", ACCENT, "not-utf8", predict="not-utf8"),
+    "cp1252": refused("a.csv", ACCENT, "not-utf8"),
     "cp1252, said": Odd("a.csv", ACCENT, task=CLASSES, options={"encoding": "cp1252"}),
     "a delimiter that is said": Odd("a.csv", WIDE, task=CLASSES, options={"delimiter": ";"}),
-    "the wrong delimiter": Odd("a.csv", WIDE, "column-missing", predict="column-missing"),
+    "the wrong delimiter": refused("a.csv", WIDE, "column-missing"),
     "a workbook": Odd("a.xlsx", workbook(reviews=SHEET), task=CLASSES),
-    "a workbook of two sheets": Odd("a.xlsx", TWO_SHEETS, "sheet-missing", predict="sheet-missing"),
+    "a workbook of two sheets": refused("a.xlsx", TWO_SHEETS, "sheet-missing"),
     "a sheet that is said": Odd("a.xlsx", TWO_SHEETS, task=CLASSES, options={"sheet": "answers"}),
     # The first line.
-    "no header": Odd("a.csv", PLAIN.partition("\n")[2], "column-missing", predict="column-missing"),
-    "a title above": Odd("a.csv", "Survey 2024\n\n" + PLAIN, "column-missing", predict="column-missing"),
-    "a title and cells above": Odd("a.csv", "Survey,\n,\n" + PLAIN, "column-missing", predict="column-missing"),
-    "a title above a sheet": Odd(
-        "a.xlsx", workbook(a=[["Survey"], [None], *SHEET]), "column-missing", predict="column-missing"
-    ),
-    "a header in the middle": Odd("a.csv", labelled(LABELS[:20]) + PLAIN, "header-repeated", predict="header-repeated"),
-    "a column twice": Odd(
-        "a.csv", table(zip(TEXTS, LABELS, LABELS), head="text,label,label"), "column-twice", predict="column-twice"
-    ),
+    "no header": refused("a.csv", PLAIN.partition("\n")[2], "column-missing"),
+    "a title above": refused("a.csv", "Survey 2024\n\n" + PLAIN, "column-missing"),
+    "a title and cells above": refused("a.csv", "Survey,\n,\n" + PLAIN, "column-missing"),
+    "a title above a sheet": refused("a.xlsx", workbook(a=[["Survey"], [None], *SHEET]), "column-missing"),
+    "a header in the middle": refused("a.csv", labelled(LABELS[:20]) + PLAIN, "header-repeated"),
+    "a column twice": refused("a.csv", table(zip(TEXTS, LABELS, LABELS), head="text,label,label"), "column-twice"),
     # Quotes.
-    "a stray quote in every second row": Odd(
+    "a stray quote in every second row": refused(
         "a.csv",
         "text,label\n" + "".join(f'"{one},good\n{two}",bad\n' for one, two in zip(TEXTS[::2], TEXTS[1::2])),
         "rows-in-quotes",
-        predict="rows-in-quotes",
     ),
-    "a stray quote once": Odd(
-        "a.csv",
-        PLAIN.replace(TEXTS[4], f'"{TEXTS[4]}').replace(TEXTS[8], f'{TEXTS[8]}"'),
-        "rows-in-quotes",
-        predict="rows-in-quotes",
+    "a stray quote once": refused(
+        "a.csv", PLAIN.replace(TEXTS[4], f'"{TEXTS[4]}').replace(TEXTS[8], f'{TEXTS[8]}"'), "rows-in-quotes"
     ),
-    "a stray quote behind the label": Odd(
+    "a stray quote behind the label": refused(
         "a.csv",
         "label,text\n" + "".join(f'good,"{one}\nbad,{two}"\n' for one, two in zip(TEXTS[::2], TEXTS[1::2])),
         "rows-in-quotes",
-        predict="rows-in-quotes",
     ),
-    "an open quote": Odd("a.csv", PLAIN.replace(TEXTS[4], f'"{TEXTS[4]}'), "csv-syntax", predict="csv-syntax"),
+    "an open quote": refused("a.csv", PLAIN.replace(TEXTS[4], f'"{TEXTS[4]}'), "csv-syntax"),
     "texts of several lines": Odd(
         "a.csv",
         "text,label\n" + "".join(f'"{text}\nWell, good\n3,5 stars, I think",{y}\n' for text, y in zip(TEXTS, LABELS)),
         task=CLASSES,
     ),
-    "a row too long": Odd("a.csv", PLAIN + "a,b,good\n", "field-count", predict="field-count"),
+    "a row too long": refused("a.csv", PLAIN + "a,b,good\n", "field-count"),
     # Texts.
     "words for a missing text": Odd("a.csv", table(zip([*NONES, *TEXTS[4:]], LABELS)), task=CLASSES, warns="none"),
     "half a surrogate pair": Odd("a.jsonl", lines(LABELS, "bad \ud83d"), "not-text", UNREAD, predict=1),
@@ -154,9 +150,7 @@ ODD: dict[str, Odd] = {
     "an empty text": Odd("a.csv", PLAIN + ",good\n", task={**CLASSES, "drop_empty": True}, predict=1),
     "no label": Odd("a.csv", PLAIN + "film,\n", task={**CLASSES, "drop_labels": [""]}),
     "null as label": Odd("a.jsonl", lines([*LABELS[:38], None, None]), task={**CLASSES, "drop_labels": [""]}, rows=38),
-    "a key twice": Odd(
-        "a.jsonl", lines(LABELS) + '{"text": "a", "label": "bad", "text": "b"}\n', "not-json", predict="not-json"
-    ),
+    "a key twice": refused("a.jsonl", lines(LABELS) + '{"text": "a", "label": "bad", "text": "b"}\n', "not-json"),
     # Labels that are lists.
     "lists as pandas writes them": Odd("a.csv", labelled(map(str, LISTED)), plan=UNREAD, task=MULTI),
     "lists of JSON in cells": Odd("a.csv", labelled(map(json.dumps, LISTED)), plan=UNREAD, task=MULTI),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
-from tests import warm
 from tests.errors import problems_of
 from tests.promises.kit import done
-from tests.small_project import PAIRS, TASK, build, predictions, read_csv, read_jsonl, review, stage, write_csv
+from tests.small_project import PAIRS, TASK, build, predictions, python, read_csv, read_jsonl, review, stage, write_csv
 from tests.tiny import EMBEDDERS
 
 #: Two windows of 8 tokens and a rest that is cut, behind an instruction.
@@ -169,7 +167,7 @@ def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path
 def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path, tmp_path: Path) -> None:
     folder = export(Job(str(trained), "prompt_fine_tuning", "reviews", "16", 1), tmp_path / "model")
     text = read_csv(trained / "data" / "dev.csv")[0]["review"]
-    answered = warm.run(folder, "-c", SCRIPT, str(folder), text, environment=dict(os.environ))
+    answered = python(folder, "-c", SCRIPT, str(folder), text)
     assert answered.returncode == 0, answered.stderr
     evaluated = predictions(trained, "prompt_fine_tuning", "reviews")[0]["scores"]
     assert json.loads(answered.stdout) == pytest.approx(evaluated, abs=1e-5)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,32 +33,27 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 #: Imports upwards that are still to be mended; none may be added.
-OPEN = {"regft_core/schema/params.py"}
+OPEN = {"regft_core.schema.params"}
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
 
-def is_file(module: str) -> bool:
-    path = ROOT.joinpath(*module.split("."))
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
-
-
-FILES = sorted(
-    path.relative_to(ROOT).as_posix() for folder in ("regft_core", "stages") for path in (ROOT / folder).rglob("*.py")
-)
+#: Module -> its file.
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in ("regft_core", "stages")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
 
 
 def part_of(module: str) -> str | None:
-    names = module.split(".")
-    if names[0] == "stages":
-        return "stages"
-    if names[0] != "regft_core" or len(names) < 2:
-        return None
-    return names[1]
+    package, *names = module.split(".")
+    return package if package == "stages" else names[0] if package == "regft_core" and names else None
 
 
-def imports(path: Path) -> list[tuple[int, str]]:
+@cache
+def imports(module: str) -> list[tuple[int, str]]:
     """(line, module) of what runs; what only type checkers read is left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     skipped = {
         id(inner)
         for node in ast.walk(tree)
@@ -77,24 +71,22 @@ def imports(path: Path) -> list[tuple[int, str]]:
             # `from regft_core import metrics` names a file or a folder, not the face of the package.
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.append((node.lineno, inner if is_file(inner) else node.module))
+                found.append((node.lineno, inner if inner in MODULES else node.module))
     return found
 
 
 def test_every_part_has_its_place() -> None:
-    parts = {part for file in FILES if (part := part_of(file.removesuffix(".py").replace("/", "."))) is not None}
-    assert parts - {"__init__"} <= set(LEVEL), "give new parts of regft_core a line in LAYERS"
+    parts = {part_of(module) for module in MODULES} - {None}
+    assert parts <= set(LEVEL), "give new parts of regft_core a line in LAYERS"
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_imports_point_down(file: str) -> None:
-    own = part_of(file.removesuffix(".py").replace("/", "."))
-    if own is None or own == "__init__" or file in OPEN:
-        return
+def test_imports_point_down() -> None:
+    parts = {module: part for module in MODULES if module not in OPEN and (part := part_of(module)) is not None}
     wrong = [
-        f"{file}:{line} imports {module}"
-        for line, module in imports(ROOT / file)
-        if (other := part_of(module)) in LEVEL
+        f"{module}, line {line}, imports {imported}"
+        for module, own in parts.items()
+        for line, imported in imports(module)
+        if (other := part_of(imported)) in LEVEL
         and (LEVEL[other] > LEVEL[own] or (other != own and LEVEL[other] == LEVEL[own] > 0))
     ]
     assert not wrong
@@ -102,20 +94,15 @@ def test_imports_point_down(file: str) -> None:
 
 def test_no_two_files_import_each_other() -> None:
     """Also not through others: the graph of modules, without what only type checkers read, has no circle."""
-    modules = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in FILES}
-    edges = {
-        module: {name for _, name in imports(ROOT / file) if name in modules and name != module}
-        for module, file in modules.items()
-    }
     done: set[str] = set()
 
     def walk(module: str, trail: tuple[str, ...]) -> None:
         assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
         if module in done:
             return
-        for other in sorted(edges[module]):
+        for other in sorted({name for _, name in imports(module) if name in MODULES and name != module}):
             walk(other, (*trail, module))
         done.add(module)
 
-    for module in sorted(modules):
+    for module in MODULES:
         walk(module, ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,49 +31,39 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     use_project(ROOT)
 
 
-def no_params(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "params.yaml").unlink()
-
-
-def no_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(root / "work"))
-
-
-def no_dvc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.rmtree(root / ".dvc")
-
-
-def no_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "new").mkdir()
-    monkeypatch.chdir(root / "new")
-
-
-def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pass
+def leave_out(what: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command find no git, no project around it, or not a file or folder of the project."""
+    if what == "git":
+        monkeypatch.setenv("PATH", str(root / "work"))
+    elif what == "project":
+        (root / "new").mkdir()
+        monkeypatch.chdir(root / "new")
+    elif what:
+        (root / what).rename(root.parent / "elsewhere")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "command", "codes", "hint"),
+    ("lacking", "command", "codes", "hint"),
     [
-        (no_git, "run", ["git-missing"], "install git"),
-        (no_dvc, "run", ["no-project"], "dvc init"),
-        (no_project, "run", ["no-project"] * 3, "regft init"),  # params.yaml, dvc.yaml and DVC's folder
-        (no_params, "check", ["no-project"], "regft init"),
-        (no_params, "controls", ["no-project"], "regft init"),
-        (as_it_is, "init .", ["folder-in-use"], "folder"),
-        (as_it_is, "methods lorra", ["unknown-method"], "'lora'"),
-        (as_it_is, "new method @x", ["name-not-possible"], "lower case"),
-        (as_it_is, "exprot", ["unknown-command"], "'export'"),
-        (as_it_is, "search --only vanilla/exampel", ["not-listed"], "'example'"),
-        (as_it_is, "finetune --only vanila/example", ["not-listed"], "'vanilla'"),
-        (as_it_is, "evaluate --only vanila", ["not-listed"], "'vanilla'"),
-        (as_it_is, "fit out.csv --text review", ["column-unnamed"], "'earlier predictions'"),
+        ("git", "run", ["git-missing"], "install git"),
+        (".dvc", "run", ["no-project"], "dvc init"),
+        ("project", "run", ["no-project"] * 3, "regft init"),  # params.yaml, dvc.yaml and DVC's folder
+        ("params.yaml", "check", ["no-project"], "regft init"),
+        ("params.yaml", "controls", ["no-project"], "regft init"),
+        ("", "init .", ["folder-in-use"], "folder"),
+        ("", "methods lorra", ["unknown-method"], "'lora'"),
+        ("", "new method @x", ["name-not-possible"], "lower case"),
+        ("", "exprot", ["unknown-command"], "'export'"),
+        ("", "search --only vanilla/exampel", ["not-listed"], "'example'"),
+        ("", "finetune --only vanila/example", ["not-listed"], "'vanilla'"),
+        ("", "evaluate --only vanila", ["not-listed"], "'vanilla'"),
+        ("", "fit out.csv --text review", ["column-unnamed"], "'earlier predictions'"),
     ],
 )
 def test_it_gives_its_error_and_changes_nothing(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, wrong: Any, command: str, codes: list[str], hint: str
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, lacking: str, command: str, codes: list[str], hint: str
 ) -> None:
-    wrong(project, monkeypatch)
+    leave_out(lacking, project, monkeypatch)
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     with pytest.raises(SystemExit) as stopped:
         sys.exit(cli.main(command.split()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from regft_core.runs.records import MARK
 from regft_core.tracking.trackers.mlflow import Tracker, register
 from tests.errors import raises_code
 from tests.report.synthetic import TRAINING, Task, build, edited
+from tests.small_project import git
 from tests.tracking.tree import (
     ARM,
     HYPE,
@@ -33,11 +33,6 @@ from tests.tracking.tree import (
 )
 
 SEEDS = [0, 1]
-
-
-def git(root: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def snapshot(root: Path) -> list[Any]:
         }
         tags = {key: names.get(value, value) for key, value in run.data.tags.items()}
         files = sorted(path for path in files_of(run).rglob("*") if path.is_file() and path.name != "record.json")
-        contents = {path.relative_to(files_of(run)).as_posix(): path.read_text() for path in files}
+        contents = {path.relative_to(files_of(run)).as_posix(): path.read_bytes() for path in files}
         inputs = sorted((one.dataset.name, one.dataset.digest) for one in run.inputs.dataset_inputs)
         about = (run.info.status, run.info.start_time, run.info.end_time, run.info.lifecycle_stage)
         found.append((run.info.run_name, tags, run.data.params, curves, contents, inputs, about))

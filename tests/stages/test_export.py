@@ -22,10 +22,12 @@ from regft_core.api import Project
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ExportMismatch, ModelError
 from regft_core.runs.opened_project import Job
+from regft_core.runs.work import Work
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.serve.export import export, push, submission_lines
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
+from regft_core.settings.project import Cell
 from tests.errors import raises_code
 from tests.hub_double import serving
 from tests.promises.kit import done
@@ -111,6 +113,23 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
         export(job, tmp_path / "none", accuracy=0.95)
     assert not (tmp_path / "none").exists()
     assert "| dev |" not in card_of(export(job, tmp_path / "later"))
+
+
+def test_a_card_shows_nothing_of_a_report_from_before_an_edit(trained: Path, tmp_path: Path) -> None:
+    root, job = tmp_path / "project", Job(str(tmp_path / "project"), "pooled", "reviews", "16", 1)
+    shutil.copytree(trained, root, symlinks=True)
+    mean, verdict = re.compile(r"\| dev \| accuracy \| [\d.]+ \| [\d.]+ \|"), "Against vanilla (reference)"
+    card = card_of(export(job, tmp_path / "current"))
+    assert mean.search(card)
+    assert verdict in card
+    for method, seed in (("vanilla", 1), ("pooled", 0)):  # the stages after the edit ran, the report did not
+        file = Work(root).result_file(Cell(method, "reviews", 16))
+        result = json.loads(file.read_text())
+        result["runs"][seed]["key"] = "another"
+        file.write_text(json.dumps(result))
+        card = card_of(export(job, tmp_path / method))
+        assert verdict not in card
+        assert bool(mean.search(card)) == (method == "vanilla")
 
 
 # -------------------------------------------------------------------------------------------------------- submissions

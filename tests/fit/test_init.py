@@ -137,6 +137,14 @@ def test_the_kind_may_be_said(tmp_path: Path) -> None:
     assert read(tmp_path, [str(n % 12) for n in range(48)], "classification").labels is not None
 
 
+def test_numbers_that_commas_join_are_refused_with_what_reads_them(tmp_path: Path) -> None:
+    labels = ["1,2", "1", "2"] * 5
+    assert read(tmp_path, labels, "multi_label").labels == ("1", "2")
+    _, [problem] = read_own(Asked(tmp_path / "rows.csv", "text", "label"))
+    assert problem.code == "not-a-number"
+    assert "--kind multi_label" in problem.hint
+
+
 def test_a_rare_class_makes_macro_f1_the_metric(tmp_path: Path) -> None:
     even = read(tmp_path, ["good"] * 16 + ["bad"] * 4)
     assert (even.metrics[0], even.rarest) == ("accuracy", "")

@@ -245,7 +245,8 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
     model, task = FinishedModel(context), context.task_config
-    declaration = replace(declaration_of(task), labelled=False)
+    columns = task.columns.model_copy(update={"group": None})
+    declaration = replace(declaration_of(task), columns=columns, labelled=False)
     written = []
     for file, split in wanted.files.items():
         examples = read_split(context.root, job.task, task.source, split, declaration).examples

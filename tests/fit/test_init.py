@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from regft_core import shipped
 from regft_core.data.examples import Example
 from regft_core.data.lengths import Lengths
 from regft_core.data.prepare import declaration_of
@@ -24,7 +23,7 @@ from regft_core.kinds import find
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.tasks import TaskConfig
 from tests.promises.kit import regft
-from tests.small_project import REPOSITORY, review, write_csv
+from tests.small_project import review, write_csv
 from tests.tiny import tiny_model_dir
 
 FILES = [
@@ -93,11 +92,6 @@ def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, r
     command = ["git", "check-ignore", *results]
     ignored = subprocess.run(command, cwd=tmp_path / "new", check=True, capture_output=True, text=True).stdout
     assert ignored.split() == results
-
-
-def test_what_is_shipped_is_what_the_repository_has() -> None:
-    for name, path in shipped.PROJECT.items():
-        assert path.read_text() == (REPOSITORY / name).read_text()
 
 
 # --------------------------------------------------------------------------------------------------------------- rows

@@ -8,11 +8,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 
-from regft_core.api import Project, fit
+from regft_core.api import Project
 from regft_core.disk.files import write_json
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.fit import fitting
@@ -26,7 +25,7 @@ from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import Cell
 from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
-from tests.errors import codes_of, problems_of, raises_code
+from tests.errors import problems_of, raises_code
 from tests.promises.kit import fit_folder
 from tests.small_project import build, review, stage, write_csv
 
@@ -303,24 +302,6 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     problems = problems_of(main, Path(), arguments(**({"out": "other/place"} | given)))
     assert [problem.code for problem in problems] == codes
     assert files(root) == before
-
-
-def test_python_reads_a_file_as_it_is_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(root)
-    lines = ["grade\u00fc;review", *(f"{n},5;{review(n)} {n}" for n in range(12))]
-    (root / "other.csv").write_bytes("\n".join(lines).encode("cp1252"))
-    frame = pd.DataFrame({"grade\u00fc": [f"{n},5" for n in range(12)], "review": [review(n) for n in range(12)]})
-    how = {"encoding": "cp1252", "delimiter": ";", "decimal": ","}
-    for data, written, codes in (
-        ("other.csv", how, ["wrong-minutes"]),
-        (frame, how, ["wrong-minutes"]),
-        ("other.csv", {}, ["not-utf8", "wrong-minutes"]),
-        (frame, {"delimiter": ";;"}, ["invalid-value"]),
-    ):
-        columns = {"text": "review", "label": "grade\u00fc"}
-        with pytest.raises(ConfigError) as error:
-            fit(data, **columns, **written, minutes=0, model="tiny", project="python/rows")
-        assert codes_of(error.value) == codes
 
 
 def test_a_file_may_have_the_name_of_a_shipped_task(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

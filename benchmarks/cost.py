@@ -10,14 +10,12 @@ often the host waits for the device.
 from __future__ import annotations
 
 import functools
-import gc
 import random
 import statistics
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,6 @@ from regft_core.errors import RegftError
 from regft_core.hooks import compose
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.hooks.registry import discover
-from regft_core.models.devices import free_memory
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.training_run import PhaseInputs, outcome_tensors, prepare, train
 from regft_core.schema.method import Method, Phase
@@ -56,7 +53,6 @@ TARGETS = {"hype_n": 1.05, "pats": 1.15, "mask_tuning": 2.1, "tdt": 2.7, "weight
 class Row:
     """One timed phase of a method."""
 
-    name: str
     ratio: float
     low: float
     high: float
@@ -116,15 +112,13 @@ class Bench:
         for phase in method.phases:
             inputs = self.inputs(method, phase, handed)
             if phase.training.epochs:
-                yield phase, with_training(inputs, self.endless(inputs.setting.training))
+                endless = inputs.setting.training.model_copy(update={"epochs": 10_000, "max_steps": None})
+                yield phase, with_training(inputs, endless)
             if phase is not method.finetune:
                 once = inputs.setting.training.model_copy(update={"max_steps": 1 if phase.training.epochs else None})
                 short = replace(inputs, setting=replace(inputs.setting, training=once, final=False))
                 tensors = outcome_tensors(short, train(short), weights=True)
                 handed[phase.name] = Handed("0" * 64, tensors.get("state", {}), tensors.get("weights", {}))
-
-    def endless(self, training: TrainingConfig) -> TrainingConfig:
-        return training.model_copy(update={"epochs": 10_000, "max_steps": None})
 
     def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
         entries = compose.entries(self.registry, phase.regularisers)
@@ -163,66 +157,34 @@ class Bench:
         return ready.loop
 
 
-def run_steps(loop: Loop, count: int, device: torch.device) -> float:
-    """Seconds per optimiser step."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    started = time.perf_counter()
+def take_steps(loop: Loop, count: int) -> None:
+    """Make optimiser steps."""
     for _ in range(count):
         epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
         loop._step(loop.stream.steps(epoch, 1)[position])
         loop.done.step += 1
+
+
+def run_steps(loop: Loop, count: int) -> float:
+    """Seconds per optimiser step."""
+    synchronise = torch.cuda.synchronize if loop.trainee.device.type == "cuda" else lambda: None
+    synchronise()
+    started = time.perf_counter()
+    take_steps(loop, count)
     loop._flush()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    synchronise()
     return (time.perf_counter() - started) / count
 
 
-def memory_held(device: torch.device) -> int:
-    """Bytes that are in use on a GPU, by plain fine-tuning and its optimiser, before an arm is there."""
-    gc.collect()  # whatever the arm before has left, cycles that free_memory takes for what stays included
-    free_memory(device.type)
-    return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
-
-
-def forget_peak(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak_above(held: int, device: torch.device) -> int | None:
-    """The most bytes on a GPU since :func:`forget_peak`, without those that were ``held``; None on a CPU."""
-    return int(torch.cuda.max_memory_allocated(device)) - held if device.type == "cuda" else None
-
-
-def measure(name: str, loop: Loop, vanilla: Loop, rounds: int, steps: int) -> Row:
+def measure(loop: Loop, vanilla: Loop, rounds: int, steps: int) -> Row:
     """Interleave the arm with plain fine-tuning; see the module's text."""
-    device = loop.trainee.device
-    run_steps(loop, 1, device)
+    run_steps(loop, 1)
     own, plain = [], []
     for _ in range(rounds):
-        plain.append(run_steps(vanilla, steps, device))
-        own.append(run_steps(loop, steps, device))
+        plain.append(run_steps(vanilla, steps))
+        own.append(run_steps(loop, steps))
     ratios = [a / b for a, b in zip(own, plain, strict=True)]
-    return Row(name, statistics.median(ratios), min(ratios), max(ratios), 1000 * statistics.median(own))
-
-
-@contextmanager
-def counted_waits(device: torch.device) -> Iterator[list[str]]:
-    """Collects what CUDA says about the host waiting for it; nothing on a CPU."""
-    found: list[str] = []
-    if device.type != "cuda":
-        yield found
-        return
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            yield found
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    # Not the notice that this mode is a prototype, which comes with the first use of it in a process.
-    found += [str(warning.message) for warning in caught if "called a synchronizing" in str(warning.message)]
+    return Row(statistics.median(ratios), min(ratios), max(ratios), 1000 * statistics.median(own))
 
 
 class Operations(TorchDispatchMode):
@@ -249,7 +211,7 @@ class Operations(TorchDispatchMode):
 def counted_step(loop: Loop) -> Operations:
     """One step's operations that the host starts, with those of the backward pass and the update, and its flops."""
     with Operations() as found:
-        run_steps(loop, 1, loop.trainee.device)
+        run_steps(loop, 1)
     return found
 
 
@@ -275,18 +237,22 @@ def peak_flops(device: str, precision: str) -> float:
 
 
 def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
-    """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
-    device = loop.trainee.device
-    run_steps(loop, 2, device)  # the second one is recorded, where steps are
+    """Waits of the host for CUDA in a step that logs nothing, as CUDA tells; None on a CPU."""
+    run_steps(loop, 2)  # the second one is recorded, where steps are
     while loop.done.step % 10 == 0 or loop.done.step % 10 + steps > 10:
-        run_steps(loop, 1, device)
-    with counted_waits(device) as found:
-        for _ in range(steps):
-            epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
-            loop._step(loop.stream.steps(epoch, 1)[position])
-            loop.done.step += 1
+        run_steps(loop, 1)
+    if loop.trainee.device.type != "cuda":
+        return None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            take_steps(loop, steps)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     loop._flush()
-    return len(found) / steps if device.type == "cuda" else None
+    # Not the notice that this mode is a prototype, which comes with the first use of it in a process.
+    return sum("called a synchronizing" in str(warning.message) for warning in caught) / steps
 
 
 def multiply_in_tf32(wanted: bool) -> None:

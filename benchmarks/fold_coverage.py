@@ -1,6 +1,6 @@
 """Coverage of the intervals of tasks with folds, in simulated worlds whose true score is known.
 
-    nice python benchmarks/fold_coverage.py [--worlds 400]     # writes results/folds.json
+    nice python benchmarks/fold_coverage.py     # writes results/folds.json
 
 *drawn*: n rows of accuracy 0.7 (difficulties of rows, or of groups, are Beta(7, 3)); each fold's model is better or
 worse by a normal draw. *trained*: learners (nearest class mean or ridge regression) that are really trained on the
@@ -10,8 +10,6 @@ their differences are 0, and a "better" or "worse" is false.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,10 @@ from regft_core.statistics.verdict import judge
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
-SAMPLES = 400
+#: Resamples of an interval; simulated worlds of each cell.
+SAMPLES, WORLDS = 400, 400
 #: Rows, folds, repeats, deviation of models, groups (0: none).
-WORLDS = [
+SIZES = [
     (270, 5, 1, 0.0, 0),
     (270, 5, 1, 0.02, 0),
     (270, 5, 1, 0.05, 0),
@@ -59,11 +58,11 @@ def fold_rows(rng: np.random.Generator, folds: int, repeats: int, unit: Rows) ->
     return parts
 
 
-def drawn_world(n: int, folds: int, repeats: int, models: float, groups: int, worlds: int) -> tuple[float, float]:
+def drawn_world(n: int, folds: int, repeats: int, models: float, groups: int) -> tuple[float, float]:
     """(coverage, mean width) where models differ by a normal draw."""
     rng, covered, width = np.random.default_rng(1), 0, 0.0
     unit = np.arange(n) % groups if groups else np.arange(n)
-    for _ in range(worlds):
+    for _ in range(WORLDS):
         easy = rng.beta(7, 3, unit.max() + 1)[unit]
         parts = fold_rows(rng, folds, repeats, unit)
         arm = {s: (rng.random(len(at)) < easy[at] + rng.normal(0, models)).astype(int) for s, at in parts.items()}
@@ -73,7 +72,7 @@ def drawn_world(n: int, folds: int, repeats: int, models: float, groups: int, wo
         found = arms.one("a")
         covered += found.low <= 0.7 <= found.high
         width += found.high - found.low
-    return covered / worlds, width / worlds
+    return covered / WORLDS, width / WORLDS
 
 
 def nearest_mean(x: Array, y: Rows) -> tuple[Array, float]:
@@ -87,11 +86,11 @@ def ridge(x: Array, y: Rows) -> tuple[Array, float]:
     return weight, float(y.mean() - 0.5 - centre @ weight)
 
 
-def trained_world(k: int, n: int, folds: int, repeats: int, how: str, worlds: int) -> tuple[float, float, float]:
+def trained_world(k: int, n: int, folds: int, repeats: int, how: str) -> tuple[float, float, float]:
     """(share of tables with a false verdict, coverage of differences, their mean width) of k equal learners."""
     rng, size = np.random.default_rng([k, n, folds, repeats, len(how)]), 8
     fit, found = {"nearest mean": nearest_mean, "ridge": ridge}[how], []
-    for _ in range(worlds):
+    for _ in range(WORLDS):
         y = np.arange(n) % 2
         x = rng.normal(size=(k, n, size))
         x[:, :, :3] += 0.7 * (y[:, None] - 0.5)
@@ -113,22 +112,17 @@ def trained_world(k: int, n: int, folds: int, repeats: int, how: str, worlds: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=RESULTS / "folds.json")
-    options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for n, folds, repeats, models, groups in WORLDS:
-        covered, width = drawn_world(n, folds, repeats, models, groups, options.worlds)
+    for n, folds, repeats, models, groups in SIZES:
+        covered, width = drawn_world(n, folds, repeats, models, groups)
         of = {"models": "drawn", "rows": n, "folds": folds, "repeats": repeats, "differ": models, "groups": groups}
-        rows.append(of | {"worlds": options.worlds, "coverage": round(covered, 4), "width": round(100 * width, 2)})
-        write(options.out, rows)
+        rows.append(of | {"worlds": WORLDS, "coverage": round(covered, 4), "width": round(100 * width, 2)})
     for k, n, folds, repeats, how in LEARNERS:
-        false, covered, width = trained_world(k, n, folds, repeats, how, options.worlds)
-        of = {"models": how, "learners": k, "rows": n, "folds": folds, "repeats": repeats, "worlds": options.worlds}
+        false, covered, width = trained_world(k, n, folds, repeats, how)
+        of = {"models": how, "learners": k, "rows": n, "folds": folds, "repeats": repeats, "worlds": WORLDS}
         rows.append(of | {"false": round(false, 4), "coverage": round(covered, 4), "width": round(100 * width, 2)})
-        write(options.out, rows)
         print(rows[-1], flush=True)
+    write(RESULTS / "folds.json", rows)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                # one GPU, about 20 minutes; writes benchmarks/gpu.md
     python benchmarks/gpu.py --part steps   # the tables of steps only; --part cells: that of workers only
-    python benchmarks/gpu.py --device cpu --shape tiny --rounds 1 --cells 2 --evaluated 64 --out OUT.md  # a smoke test
+    python benchmarks/gpu.py --smoke --out OUT.md    # all of it on a CPU with a tiny encoder: no figures, a test
 
 - time of a step against plain fine-tuning (interleaved, as ``benchmarks/cost.py``), peak memory of the arm alone, how
   often the host waits for the device in a step, told by CUDA itself (``torch.cuda.set_sync_debug_mode``), how many
@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import gc
 import os
 import statistics
 import sys
@@ -35,7 +36,7 @@ import traceback
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,14 +50,30 @@ from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.training_run import PhaseInputs
 from regft_core.training.loop import Loop
 
-#: What is timed where no method is named: the five methods and the optimisers that they stand on.
+#: A row of the table of cells.
+TRAINER = "the Trainer, one process per cell, one at a time"
+#: What is timed: the five methods and the optimisers that they stand on.
 METHODS = ("vanilla", "adamax", "hype_n", "pats", "mask_tuning", "tdt", "weight_mixup", "weight_mixup_released")
 #: What is timed in bf16, too: beside plain fine-tuning a method of several views and one of many small tensors.
 HALF = ("vanilla", "tdt", "pats")
-#: A row of the table of cells.
-TRAINER = "the Trainer, one process per cell, one at a time"
-#: (shape, rows, tokens)
-SHAPES = (("bert-large", 16, 128), ("bert-base", 16, 32), ("bert-base", 16, 64))
+
+
+class Sizes(NamedTuple):
+    """How much is measured: shapes (encoder, rows, tokens; the last is that of the cells, too), rows of an evaluation,
+    rounds, steps of an arm in a round, cells, their steps, and the workers beside each other."""
+
+    device: str = "cuda:0"
+    shapes: tuple[tuple[str, int, int], ...] = (("bert-large", 16, 128), ("bert-base", 16, 32), ("bert-base", 16, 64))
+    methods: tuple[str, ...] = METHODS
+    evaluated: int = 4096
+    rounds: int = 5
+    steps: int = 5
+    cells: int = 24
+    cell_steps: int = 60
+    workers: tuple[int, ...] = (1, 2, 4, 8)
+
+
+SMOKE = Sizes("cpu", (("tiny", 8, 32),), ("vanilla", "pats"), 5, steps=1, cells=2, cell_steps=1, workers=(2,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +82,6 @@ class Cell:
 
     name: str
     folder: str
-    shape: str
     rows: int
     length: int
     steps: int
@@ -142,15 +158,7 @@ def plain(bench: cost.Bench, steps: int | None = None, **changes: Any) -> PhaseI
     return dataclasses.replace(cost.with_training(inputs, training), **changes)
 
 
-def shown(row: cost.Row, peak: int | None, waits: float | None, operations: int, utilisation: float) -> str:
-    ratio, target = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}", cost.TARGETS.get(row.name, "-")
-    memory = f"{peak / 2**30:.2f}" if peak else "-"
-    blocked = "-" if waits is None else f"{waits:.1f}"
-    cells = (row.name, ratio, target, f"{row.milliseconds:.1f}", memory, blocked, operations, f"{utilisation:.3f}")
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, table: Table) -> None:
+def step_table(shape: str, rows: int, length: int, options: Sizes, table: Table) -> None:
     """Adds the rows of one shape."""
     table.add(
         f"## {shape}, {rows} x {length} tokens",
@@ -164,24 +172,31 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         bench = cost.Bench(cost.checkpoint(shape, Path(folder)), cost.tokens(rows * 8, length), rows, options.device)
         vanilla = bench.loop(plain(bench))
         assert vanilla is not None
-        cost.run_steps(vanilla, 2, device)
+        cost.run_steps(vanilla, 2)
         plain_flops = cost.counted_step(vanilla).flops
 
         def add(name: str, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
-            held = cost.memory_held(device)
+            gc.collect()  # whatever the arm before has left, cycles that free_memory takes for what stays included
+            free_memory(device.type)
+            held = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
             prepared = bench.loop(inputs)
             if prepared is None:
                 return
             loop: Any = cost.InTf32(prepared) if inputs.tf32 else prepared
-            cost.forget_peak(device)
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
             waits, counted = cost.waits_per_step(loop), cost.counted_step(loop)
             # Of a recorded step the host starts nothing that could be counted.
             flops = plain_flops if name.startswith("vanilla") else counted.flops
-            peak = cost.peak_above(held, device)  # of the first steps: recording one takes more than repeating it
-            row = cost.measure(name, loop, beside, options.rounds, options.steps)
+            # Of the first steps: recording one takes more than repeating it.
+            peak = torch.cuda.max_memory_allocated(device) - held if device.type == "cuda" else None
+            row = cost.measure(loop, beside, options.rounds, options.steps)
             precision = "tf32" if inputs.tf32 else inputs.setting.training.precision
             utilisation = 1000 * flops / row.milliseconds / cost.peak_flops(options.device, precision)
-            table.add(shown(row, peak, waits, counted.names.total(), utilisation))
+            memory, blocked = f"{peak / 2**30:.2f}" if peak else "-", "-" if waits is None else f"{waits:.1f}"
+            ratio, target = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}", cost.TARGETS.get(name, "-")
+            numbers = (memory, blocked, counted.names.total(), f"{utilisation:.3f}")
+            table.add(f"| {' | '.join(map(str, (name, ratio, target, f'{row.milliseconds:.1f}', *numbers)))} |")
 
         def phases_of(name: str) -> None:
             for phase, inputs in bench.phases(methods[name]):
@@ -192,7 +207,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         def plain_half() -> Loop | None:
             loop = bench.loop(in_bf16(plain(bench)))
             if loop is not None:
-                cost.run_steps(loop, 2, device)
+                cost.run_steps(loop, 2)
             return loop
 
         def half_of(name: str) -> None:
@@ -212,7 +227,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
                 inputs = plain(bench, **changes)
                 attempt(f"vanilla, {label}", functools.partial(add, f"vanilla, {label}", inputs))
             cost.multiply_in_tf32(False)
-        for name in options.half:
+        for name in HALF:
             attempt(f"{name}, bf16", functools.partial(half_of, name))
         attempt("evaluation", functools.partial(evaluation, vanilla.trainee.model, length, options, table))
     table.add("")
@@ -224,7 +239,7 @@ def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
     return cost.with_training(inputs, training)
 
 
-def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:
+def evaluation(model: torch.nn.Module, length: int, options: Sizes, table: Table) -> None:
     """Adds the rows per second of a whole evaluation (batches made, sent, and logits read back), interleaved."""
     from regft_core.evaluate.logits import predict
 
@@ -241,10 +256,10 @@ def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace,
         table.add(f"| {precision} | {options.evaluated / taken:.0f} | {middle['fp32'] / taken:.2f} |")
 
 
-def worker_table(options: argparse.Namespace, table: Table) -> None:
+def worker_table(options: Sizes, table: Table) -> None:
     """Cells per hour; the first row starts a process for every cell, one after the other."""
     free_memory(options.device)  # of the steps before: the workers have the GPU to themselves
-    shape, rows, length = (options.shape, 4, 16) if options.shape == "tiny" else ("bert-base", 16, 64)
+    shape, rows, length = options.shapes[-1]
     table.add(
         f"## Cells per hour ({shape}, {rows} x {length} tokens, {options.cell_steps} steps and an evaluation each)",
         "",
@@ -253,7 +268,7 @@ def worker_table(options: argparse.Namespace, table: Table) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         cost.checkpoint(shape, Path(folder))
-        cells = [Cell(f"cell {i}", folder, shape, rows, length, options.cell_steps) for i in range(options.cells)]
+        cells = [Cell(f"cell {i}", folder, rows, length, options.cell_steps) for i in range(options.cells)]
         run = functools.partial(run_all, executor="processes", devices=[options.device], threads=1)
         some = cells[: max(1, options.cells // 4)]
 
@@ -295,29 +310,19 @@ def hardware(device: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--shape", choices=cost.SHAPES, help="one shape instead of those of the table")
-    parser.add_argument("--batch", type=int, default=16, help="rows, with --shape")
-    parser.add_argument("--length", type=int, default=64, help="tokens, with --shape")
-    parser.add_argument("--methods", nargs="*", default=list(METHODS))
-    parser.add_argument("--half", nargs="*", default=list(HALF), help="methods that are timed in bf16, too")
+    parser.add_argument("--smoke", action="store_true", help="on a CPU with a tiny encoder, without figures")
     parser.add_argument("--part", choices=("all", "steps", "cells"), default="all", help="what is measured")
-    parser.add_argument("--evaluated", type=int, default=4096, help="rows of an evaluation")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=5, help="steps of an arm in a round")
-    parser.add_argument("--cells", type=int, default=24)
-    parser.add_argument("--cell-steps", type=int, default=60)
-    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4, 8])
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("gpu.md"))
-    options = parser.parse_args()
+    asked = parser.parse_args()
+    options = (SMOKE if asked.smoke else Sizes())._replace(rounds=asked.rounds)
     os.environ.update(cost.WORKSPACE)
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("there is no CUDA device here; --device cpu --shape tiny runs a smoke test without figures")
+        parser.error("there is no CUDA device here; --smoke runs a test without figures")
     torch.set_num_threads(1)
     take_device(options.device)
-    shapes = SHAPES if options.shape is None else ((options.shape, options.batch, options.length),)
     table = Table(
-        options.out,
+        asked.out,
         [
             "# Steps on a GPU",
             "",
@@ -325,11 +330,11 @@ def main() -> None:
             "",
         ],
     )
-    for shape, rows, length in () if options.part == "cells" else shapes:
+    for shape, rows, length in () if asked.part == "cells" else options.shapes:
         table.attempt(f"{shape}, {rows} x {length}", functools.partial(step_table, shape, rows, length, options, table))
-    if options.cells and options.part != "steps":
+    if asked.part != "steps":
         table.attempt("cells per hour", functools.partial(worker_table, options, table))
-    print(f"written: {options.out}")
+    print(f"written: {asked.out}")
     if table.failed:
         sys.exit(f"{table.failed} measurement(s) failed; the rows say which")
 

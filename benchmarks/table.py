@@ -1,4 +1,4 @@
-"""Tables of README.md and benchmarks/README.md, from stored results; no number in them is written by hand.
+"""Tables of README.md and of the pages beside this file, from stored results; no number in them is written by hand.
 
     python benchmarks/table.py keep PROJECT NAME --about "..."   # PROJECT/reports -> benchmarks/results/NAME.json
     python benchmarks/table.py write                             # fills in every table between its marks
@@ -6,9 +6,10 @@
 A mark is ``<!-- FORM NAME [METHOD ...] -->``, up to ``<!-- end -->``. Forms: ``tasks`` (a row per task: scores of the
 methods, and what each of the others differs from the first by), ``methods`` (a row per method of a single task),
 ``scores`` (a row per method, a column per task), ``gains`` (as ``scores``, of the differences to the reference and to
-controls); ``contestants`` and ``cells``, of NAME.jsonl by ``rivals.py``, with a size. Scores are times 100, means over
-seeds with their 95% interval. Differences are paired by seed and row; their intervals hold for all comparisons of a
-task with the reference, or with controls, together.
+controls); ``contestants`` and ``cells``, of NAME.jsonl by ``rivals.py``, with a size; ``verdicts``, ``decisions``,
+``folds`` and ``deviations``, of what the script of that name (``fold_coverage.py``) has simulated. Scores are
+times 100, means over seeds with their 95% interval. Differences are paired by seed and row; their intervals hold for
+all comparisons of a task with the reference, or with controls, together.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
-MARK = re.compile(
-    r"(<!-- (tasks|methods|scores|gains|contestants|cells) (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL
-)
+PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md", ROOT / "benchmarks" / "statistics.md")
 NAMES = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews", "pearson_spearman": "Pearson and Spearman"}
 Task = dict[str, Any]
 
@@ -138,7 +136,7 @@ def by_gain(tasks: dict[str, Task], methods: list[str]) -> list[list[str]]:
     return table
 
 
-FORMS: dict[str, Callable[[dict[str, Task], list[str]], list[list[str]]]] = {
+OF_PROJECTS: dict[str, Callable[[dict[str, Task], list[str]], list[list[str]]]] = {
     "tasks": by_task,
     "methods": by_method,
     "scores": by_score,
@@ -214,21 +212,69 @@ def by_rival_task(cells: Cells) -> list[list[str]]:
     return [*table, ["all", "", "", "", f"{inside[0]} of {inside[1]}", "", "", ""]]
 
 
-RIVALS: dict[str, Callable[[Cells], list[list[str]]]] = {"contestants": by_contestant, "cells": by_rival_task}
+OF_RIVALS: dict[str, Callable[[Cells], list[list[str]]]] = {"contestants": by_contestant, "cells": by_rival_task}
+
+
+def verdicts(cells: list[dict[str, Any]]) -> list[list[str]]:
+    """False positives and power by the spread of seeds."""
+    sizes = list(dict.fromkeys((c["methods"], c["seeds"], c["rows"]) for c in cells))
+    by = {(c["spread"], c["methods"], c["seeds"], c["rows"]): f"{c['false']:.3f}; {c['power']:.2f}" for c in cells}
+    spreads = dict.fromkeys(c["spread"] for c in cells)
+    rows = ([name, *(by.get((name, *size), "") for size in sizes)] for name in spreads)
+    return [["spread of seeds", *(", ".join(map(str, size)) for size in sizes)], *rows]
+
+
+def decisions(cells: list[dict[str, Any]]) -> list[list[str]]:
+    head = "methods, seeds, rows|bias|of the best mean|coverage|of the pointwise interval|width|regret|of the best mean"
+    table = [[*head.split("|"), "best: stated; true"]]
+    for place in dict.fromkeys((c["methods"], c["seeds"], c["rows"], c["far"]) for c in cells):
+        own = [c for c in cells if (c["methods"], c["seeds"], c["rows"], c["far"]) == place]
+        means = {key: fmean(c[key] for c in own) for key in own[0] if key not in ("spread", "far")}
+        bias = f"{means['bias']:+.2f} ({min(c['bias'] for c in own):+.1f} to {max(c['bias'] for c in own):+.1f})"
+        grid = ", ".join(map(str, place[:3])) + (", a fifth far off" if place[3] else "")
+        shown = [("bias_best_mean", "+.2f"), ("coverage", ".3f"), ("coverage_pointwise", ".3f"), ("width", ".1f")]
+        numbers = [format(means[key], how) for key, how in (*shown, ("regret", ".2f"), ("regret_best_mean", ".2f"))]
+        table.append([grid, bias, *numbers, f"{means['said_best']:.2f}; {means['is_best']:.2f}"])
+    return table
+
+
+def folds(cells: list[dict[str, Any]]) -> list[list[str]]:
+    table = [["learner", "learners", "rows", "folds x repeats", "false", "coverage", "width, points"]]
+    for c in (c for c in cells if c["models"] != "drawn"):
+        place = [c["models"], str(c["learners"]), str(c["rows"]), f"{c['folds']} x {c['repeats']}"]
+        table.append([*place, f"{c['false']:.3f}", f"{c['coverage']:.3f}", f"{c['width']:.1f}"])
+    return table
+
+
+def deviations(cells: list[dict[str, Any]]) -> list[list[str]]:
+    rows = (
+        [c["scores"], str(c["seeds"]), f"{c['f']:.3f}; {c['f_finds']:.2f}", f"{c['now']:.3f}; {c['finds']:.2f}"]
+        for c in cells
+    )
+    return [["scores", "seeds", "F interval", "interval now"], *rows]
+
+
+#: Forms of what is simulated, from the file of the same name.
+SIMULATED = {made.__name__: made for made in (verdicts, decisions, folds, deviations)}
+MARK = re.compile(
+    rf"(<!-- ({'|'.join([*OF_PROJECTS, *OF_RIVALS, *SIMULATED])})((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def filled(page: str) -> str:
     """``page`` with every marked table made anew from its stored results."""
 
     def table(match: re.Match[str]) -> str:
-        if match[2] in RIVALS:
-            stored = (RESULTS / f"{match[3]}.jsonl").read_text(encoding="utf-8").splitlines()
-            head, *rows = RIVALS[match[2]](by_cell(map(json.loads, stored), int(match[4])))
+        form, (name, *words) = match[2], match[3].split() or [match[2]]
+        text = (RESULTS / f"{name}.{'jsonl' if form in OF_RIVALS else 'json'}").read_text(encoding="utf-8")
+        if form in SIMULATED:
+            head, *rows = SIMULATED[form](json.loads(text)["cells"])
+        elif form in OF_RIVALS:
+            head, *rows = OF_RIVALS[form](by_cell(map(json.loads, text.splitlines()), int(words[0])))
         else:
-            kept = json.loads((RESULTS / f"{match[3]}.json").read_text(encoding="utf-8"))
-            head, *rows = FORMS[match[2]](kept["tasks"], match[4].split())
+            head, *rows = OF_PROJECTS[form](json.loads(text)["tasks"], words)
         lines = [head, ["---"] * len(head), *rows]
-        return match[1] + "".join(f"| {' | '.join(line)} |\n" for line in lines) + match[5]
+        return match[1] + "".join(f"| {' | '.join(line)} |\n" for line in lines) + match[4]
 
     return MARK.sub(table, page)
 

@@ -50,10 +50,12 @@ from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
+from regft_core.schema.sources import FileFormat
 from regft_core.serve.loaded import LoadedModel, Text
-from regft_core.settings.document import edited, load_yaml
+from regft_core.settings.document import Document, edited, load_yaml
 from regft_core.settings.preset import put
 from regft_core.settings.project import cells
+from regft_core.settings.validate import validated
 
 __all__ = ["Classifier", "Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 
@@ -207,6 +209,10 @@ def fit(
     kind: str | None = None,
     ood: Path | str | pd.DataFrame | Sequence[Path | str | pd.DataFrame] = (),
     unlabelled: Path | str | pd.DataFrame | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    sheet: str | None = None,
+    decimal: str | None = None,
     minutes: float = 30.0,
     model: str | None = None,
     seed: int = 0,
@@ -222,6 +228,7 @@ def fit(
         ood: files or data frames of the same columns with other texts. Of methods within the tolerance one that is
             better there by more than it is taken.
         unlabelled: a file or data frame with the columns of the texts, for methods that read texts without labels.
+        encoding, delimiter, sheet, decimal: how the files are written, as the options of ``regft fit``.
         minutes: time for everything on this machine, by its own estimate. Nothing runs longer than 1.2 times as long,
             planning aside, if this is called in the main thread; in another one nothing is stopped.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
@@ -234,6 +241,8 @@ def fit(
         ConfigError: what is wrong with rows, columns, options or the folder, all in one; nothing was written.
         RunFailed: runs ended with an error; the report names them.
     """
+    written = {"encoding": encoding, "delimiter": delimiter, "sheet": sheet, "decimal": decimal}
+    how = validated(FileFormat, Document(written, {}, "regft.fit"))
     folder = Path(project or Path(tempfile.mkdtemp(prefix="regft-")) / "project").absolute()
     beside = folder.parent / ".regft-fit"  # a file of the user's may have the project's name
     beside.mkdir(parents=True, exist_ok=True)
@@ -241,13 +250,13 @@ def fit(
     def file_of(rows: Path | str | pd.DataFrame, name: str) -> Path:
         if not isinstance(rows, pd.DataFrame):
             return Path(rows).absolute()
-        rows.to_csv(beside / f"{name}.csv", index=False)
+        rows.to_csv(beside / f"{name}.csv", index=False, sep=delimiter or ",", encoding=encoding)
         return beside / f"{name}.csv"
 
     several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
     others = tuple(file_of(rows, f"{folder.name}-ood-{number}") for number, rows in enumerate(several, 1))
     texts = None if unlabelled is None else file_of(unlabelled, f"{folder.name}-unlabelled")
-    asked = Asked(file_of(data, folder.name), text, label, pair, group, kind, ood=others, unlabelled=texts)
+    asked = Asked(file_of(data, folder.name), text, label, pair, group, kind, how, others, texts)
     wanted = Wanted(Path.cwd(), asked, str(folder), minutes, model, seed)
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)

@@ -71,17 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
         self.served.asked.append(f"{self.command} {self.path}")
 
-    def do_HEAD(self) -> None:
-        self._answer()
-
     def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
         self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self._answer()
-
-    def _answer(self) -> None:
         parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         if parts == ["api", "validate-yaml"]:
             self._json({"errors": [], "warnings": []})
@@ -106,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._file(found, "/".join(parts[4:]), self.served.broken_after if kind == "models" else None)
             return
         self._error(404, "EntryNotFound")
+
+    do_HEAD = do_POST = do_GET
 
     def _at(self, kind: str, name: str, revision: str) -> Repository | None:
         found = self.served.find(kind, name)
@@ -154,39 +147,26 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._error(404, "EntryNotFound", found.commit)
             return
-        start, asked = 0, self.headers.get("Range")
-        if asked:
-            start = int(asked.removeprefix("bytes=").split("-")[0])
-        body = content[start:]
-        self.send_response(206 if asked else 200)
-        self.send_header("X-Repo-Commit", found.commit)
-        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("Accept-Ranges", "bytes")
-        if asked:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body if cut is None else body[:cut])
-            if cut is not None and cut < len(body):
-                self.close_connection = True
+        asked = self.headers.get("Range")
+        start = int(asked.removeprefix("bytes=").split("-")[0]) if asked else 0
+        headers = {"X-Repo-Commit": found.commit, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        headers |= {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if asked else {}
+        self._send(206 if asked else 200, content[start:], headers | {"Accept-Ranges": "bytes"}, cut)
 
     def _json(self, value: Any) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
     def _error(self, status: int, code: str, commit: str | None = None) -> None:
+        self._send(status, b"", {"X-Error-Code": code} | ({"X-Repo-Commit": commit} if commit else {}))
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str], cut: int | None = None) -> None:
         self.send_response(status)
-        self.send_header("X-Error-Code", code)
-        if commit is not None:
-            self.send_header("X-Repo-Commit", commit)
-        self.send_header("Content-Length", "0")
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
         self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:cut])
+            self.close_connection |= cut is not None and cut < len(body)
 
 
 def _entry(path: str, content: bytes) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from sklearn.utils.validation import NotFittedError
 import regft
 from regft_core.api import Project
 from regft_core.errors import ConfigError
-from tests.errors import raises_code
-from tests.small_project import REPOSITORY, build, python, review, stage
+from tests.errors import codes_of, raises_code
+from tests.small_project import build, review, stage
 from tests.tiny import tiny_model_dir
 
 
@@ -96,16 +96,6 @@ def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -
     assert plan["cost"]["vanilla"] > plan["cost"]["majority"] == 0
 
 
-def test_the_documented_calls_run(tmp_path: Path) -> None:
-    """docs/running.md, with a task and a method that this project has."""
-    root = build(tmp_path / "project", methods=["vanilla", "hype_n"], grid={"seeds": [0]})
-    *_, code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "running.md").read_text(), flags=re.DOTALL)
-    done = python(root, "-c", code.replace("film_polarity", "reviews").replace("weight_mixup", "hype_n"))
-    assert done.returncode == 0, done.stderr
-    assert "hype_n" in done.stdout
-    assert (root / "leaderboard.html").read_text().startswith("<pre")
-
-
 # ------------------------------------------------------------------------------------------ classifier
 
 
@@ -163,3 +153,20 @@ def test_wrong_parameters_are_errors_of_regft(encoder: str) -> None:
         regft.Classifier("linear_prob", encoder).fit(TEXTS, labels)
     with raises_code(ConfigError, "one-class"):
         regft.Classifier(model=encoder).fit(TEXTS, [1] * 24)
+
+
+def test_python_reads_a_file_as_it_is_written(encoder: str, tmp_path: Path) -> None:
+    lines = ["grade\u00fc;review", *(f"{n},5;{review(n)} {n}" for n in range(12))]
+    (tmp_path / "other.csv").write_bytes("\n".join(lines).encode("cp1252"))
+    frame = pd.DataFrame({"grade\u00fc": [f"{n},5" for n in range(12)], "review": [review(n) for n in range(12)]})
+    how = {"encoding": "cp1252", "delimiter": ";", "decimal": ","}
+    for data, written, codes in (
+        ("other.csv", how, ["wrong-minutes"]),
+        (frame, how, ["wrong-minutes"]),
+        ("other.csv", {}, ["not-utf8", "wrong-minutes"]),
+        (frame, {"delimiter": ";;"}, ["invalid-value"]),
+    ):
+        columns = {"text": "review", "label": "grade\u00fc"}
+        with pytest.raises(ConfigError) as error:
+            regft.fit(data, **columns, **written, minutes=0, model=encoder, project="python/rows")
+        assert codes_of(error.value) == codes

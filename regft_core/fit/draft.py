@@ -260,7 +260,7 @@ class Draft:
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
         head += f"# {rows.rare_line}.\n" if rows.rare_line else ""
         override = {OVERRIDE: True} if ships(TASKS, self.task) else {}  # a file may have the name of a shipped task
-        ood = {"ood": {one.name: one.declared(asked, rows) for one in self.elsewhere}} if self.elsewhere else {}
+        ood = {"ood": {one.name: one.declared for one in self.elsewhere}} if self.elsewhere else {}
         task = rows.task(asked, asked.file.name, dev)
         if asked.unlabelled is not None:
             task["splits"]["unlabelled"] = asked.unlabelled.name

@@ -102,12 +102,12 @@ def _sha256(path: Path) -> str | None:
 
 def refusal(folder: Path, file: Path) -> Problem | None:
     """Return why a folder cannot be made from ``file``: it is in use, or of another file."""
-    away = "choose another folder with --out, or move it away"
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
-    if not (folder / RECORD).is_file():
-        return Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", away)
-    record = read_json(folder / RECORD)
-    if record["from"]["file"] != str(file.resolve()):
-        return Problem("in-the-way", str(folder), 0, "--out", f"was made from {record['from']['file']}", away)
-    return None
+    message = "is there, and regft fit did not make it"
+    if (folder / RECORD).is_file():
+        made_from = read_json(folder / RECORD)["from"]["file"]
+        if made_from == str(file.resolve()):
+            return None
+        message = f"was made from {made_from}"
+    return Problem("in-the-way", str(folder), 0, "--out", message, "choose another folder with --out, or move it away")

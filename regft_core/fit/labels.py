@@ -188,7 +188,8 @@ class Labels:
             hint = (
                 "correct the cells, or empty them to leave the rows out; --decimal says which mark is the decimal one"
             )
-            yield "not-a-number", message, f"{hint}; --kind classification takes each cell as a class"
+            several = ", --kind multi_label as labels that a mark joins" if self._joined is not None else ""
+            yield "not-a-number", message, f"{hint}; --kind classification takes each cell as a class{several}"
 
 
 def _parts(cell: str, delimiter: str) -> list[str]:

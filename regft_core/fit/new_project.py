@@ -26,6 +26,13 @@ from regft_core.settings.document import yaml_text
 from regft_core.settings.yaml_paths import METHODS, TASKS, find, method_file, names, task_file
 
 EXAMPLE = "cue_sentence"
+#: The validation set of a task of one's own rows, and the head of its YAML.
+DEV = {"folds": 5, "repeats": 2}
+HEAD = """\
+# {why}.
+# Rows of data/{task}. `folds`: all rows train and judge in turn, so a seed is one fold of one repeat.
+# `columns: {{group: ...}}` keeps rows of one author or product together.
+"""
 #: What may lie in the folder already.
 ALLOWED = (".git", ".venv", ".DS_Store")
 WITHOUT_GIT = (
@@ -49,8 +56,13 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     task, size = ("example", "128") if rows is None else (rows.task_name, "full")
     declared = (shipped.FOLDER / task_file(EXAMPLE)).read_text(encoding="utf-8")
     if rows is not None:
-        declared, wrong = declare(rows)
+        read, wrong = read_own(rows)
         problems += wrong
+        if task in names(Path(), TASKS):
+            hint = "rename the file: the task gets its name"
+            problems.append(rows.problem("name-taken", "", f"there is a task '{task}' already", hint))
+        declared = "" if read is None else HEAD.format(why=read.why, task=task)
+        declared += "" if read is None else yaml_text(read.task(rows, f"{task}/{rows.file.name}", DEV))
     if problems:
         raise ConfigError(problems)
     files = {name: path.read_text(encoding="utf-8") for name, path in shipped.PROJECT.items()}
@@ -111,43 +123,6 @@ def params_text(template: str, task: str, *, own: bool, model: str) -> str:
     return template
 
 
-def declare(asked: Asked) -> tuple[str, list[Problem]]:
-    """Return the YAML of a task that reads these rows, and the errors in them."""
-    task = asked.task_name
-    rows, problems = read_own(asked)
-    if task in names(Path(), TASKS):
-        hint = "rename the file: the task gets its name"
-        problems.append(asked.problem("name-taken", "", f"there is a task '{task}' already", hint))
-    if rows is None:
-        return "", problems
-    head = (
-        f"# {rows.why}.\n"
-        f"# Rows of data/{task}. `folds`: all rows train and judge in turn, so a seed is one fold of one repeat.\n"
-        "# `columns: {group: ...}` keeps rows of one author or product together.\n"
-    )
-    data = rows.task(asked, f"{task}/{asked.file.name}", {"folds": 5, "repeats": 2})
-    return head + yaml_text(data), problems
-
-
-YAML = """\
-description: what it does, in one line
-regularisers: {NAME: {}}
-training: {}
-"""
-TEST = """\
-\"\"\"The contract of NAME. Add what it must compute, against numbers worked out by hand.\"\"\"
-
-from pathlib import Path
-
-from regft_core.contract.check_method import check_method
-
-
-def test_it_keeps_the_contract():
-    promises = list(check_method(Path(__file__).parents[1], "NAME"))
-    assert [promise for promise in promises if promise.kept is False] == []
-"""
-
-
 def new_method(root: Path, name: str) -> list[Path]:
     """Write the files of a method ``name`` and return their paths, relative to ``root``.
 
@@ -155,9 +130,9 @@ def new_method(root: Path, name: str) -> list[Path]:
     """
     use_project(root)
     files = {
-        Path("methods") / f"{name}.py": (shipped.FOLDER / "project" / "method.txt").read_text(encoding="utf-8"),
-        Path(method_file(name)): YAML,
-        Path("tests") / f"test_{name}.py": TEST,
+        Path("methods") / f"{name}.py": "method.txt",
+        Path(method_file(name)): "method.yaml.txt",
+        Path("tests") / f"test_{name}.py": "method_test.txt",
     }
     is_name = name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_name or keyword.iskeyword(name) or yaml.safe_load(name) != name:  # a word of YAML: null, true
@@ -168,10 +143,10 @@ def new_method(root: Path, name: str) -> list[Path]:
     elif there := [str(path) for path in files if (root / path).exists()]:
         problem = "name-taken", f"{there[0]} is there already", "choose another name, or remove it"
     else:
-        for path, text in files.items():
+        for path, template in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            written = text.replace("NAME", name).replace("CLASS", name.title().replace("_", ""))
-            write_text(root / path, written)
+            text = (shipped.FOLDER / "project" / template).read_text(encoding="utf-8")
+            write_text(root / path, text.replace("NAME", name).replace("CLASS", name.title().replace("_", "")))
         return list(files)
     code, message, hint = problem
     raise ConfigError([Problem(code, f"methods/{name}.py", 0, "", message, hint)])

@@ -10,16 +10,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.file_format import Row, column_problems
 from regft_core.data.lengths import WORTH_UNKNOWN, Lengths, share
 from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
-from regft_core.fit.labels import LEAST_ROWS, Labels, left_out, too_little
+from regft_core.fit.labels import LEAST_ROWS, Labels, Wrong, left_out, too_little
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text, looks_like_number
 from regft_core.models.fetch import ALIASES
@@ -61,6 +60,11 @@ class Asked:
     def problem(self, code: str, option: str, message: str, hint: str) -> Problem:
         """Return a problem of the file."""
         return Problem(code, str(self.file), 0, option, message, hint)
+
+    def of_label(self, wrong: Wrong) -> Problem:
+        """Return a problem of the column of labels."""
+        code, message, hint = wrong
+        return self.problem(code, "--label", message, hint)
 
 
 @dataclass(frozen=True)
@@ -153,10 +157,7 @@ class OwnRows:
 
 def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
     """Return the rows of a file, and everything that is wrong with it; None where no task can be made of them."""
-    rows, wrong = rows_of(asked.file, asked.how, asked.columns)
-    problems = [asked.problem(*one) for one in wrong]
-    if rows is None:
-        return None, problems
+    rows, problems = rows_of(asked, asked.columns)
     problems += _same_columns(asked)
     return (None, problems) if problems else _read(asked, rows)
 
@@ -167,24 +168,20 @@ def name_of(file: Path) -> str:
     return name[:NAME_LENGTH] or "rows"
 
 
-def rows_of(
-    file: Path, how: FileFormat, columns: Mapping[str, str]
-) -> tuple[list[Row] | None, list[tuple[str, str, str, str]]]:
-    """Return the rows of a file and what is wrong: (code, option, message, what to do); None where it cannot be read.
-
-    ``columns``: option -> column that the file must have; without one of them no row is read.
-    """
+def rows_of(asked: Asked, columns: Mapping[str, str]) -> tuple[list[Row], list[Problem]]:
+    """Return the rows of a file and what is wrong: it cannot be read, or lacks one of ``columns`` (by their option)."""
+    file = asked.file
     if not file.exists():
         near = sorted(path.name for path in file.parent.glob("*")) if file.parent.is_dir() else []
-        return None, [("file-missing", "", "no such file", suggestion(file.name, near, f"files in {file.parent}"))]
-    options = [(f"--{option}", name) for option, name in columns.items()]
+        hint = suggestion(file.name, near, f"files in {file.parent}")
+        return [], [asked.problem("file-missing", "", "no such file", hint)]
     try:
-        with open_table(file, how) as table:
-            wrong = [("column-missing", *missing) for missing in column_problems(table, options)]
-            return [] if wrong else list(table.rows), wrong
+        with open_table(file, asked.how) as table:
+            missing = column_problems(table, [(f"--{option}", name) for option, name in columns.items()])
+            return [] if missing else list(table.rows), [asked.problem("column-missing", *one) for one in missing]
     except DataError as error:
         message, _, hint = error.text.removeprefix(f"{file}: ").partition("\n    -> ")
-        return None, [(error.code, "", message, hint)]
+        return [], [asked.problem(error.code, "", message, hint)]
 
 
 def _same_columns(asked: Asked) -> Iterator[Problem]:
@@ -195,12 +192,25 @@ def _same_columns(asked: Asked) -> Iterator[Problem]:
             yield asked.problem("same-column", f"--{option}", message, "name two different columns")
 
 
-def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Problem]]:
-    labels = Labels({row.position: row.values.get(asked.label) for row in rows}, asked.kind, asked.how.decimal)
-    if wrong := list(labels.mistakes()):
-        return None, [asked.problem(code, "--label", message, hint) for code, message, hint in wrong]
-    examples, cells, problems = list[Example](), list[list[str]](), list[Problem]()
-    without_text, unlabelled = 0, list[str]()
+class Cells(NamedTuple):
+    """The rows of a file by their cells.
+
+    Attributes:
+        labelled: texts and labels of those that have both.
+        unlabelled: how cells without a label are written.
+        without_text: the number of rows with a label alone.
+        problems: cells that hold something else, the first ``LEAST_ROWS``.
+    """
+
+    labelled: list[tuple[Example, list[str]]]
+    unlabelled: list[str]
+    without_text: int
+    problems: list[Problem]
+
+
+def cells_of(asked: Asked, rows: Sequence[Row], labels: Labels) -> Cells:
+    """Return the texts and labels of rows."""
+    labelled, unlabelled, without_text, problems = list[tuple[Example, list[str]]](), list[str](), 0, list[Problem]()
     for number, row in enumerate(rows):
         cell = labels.of_rows.get(row.position)
         try:
@@ -220,16 +230,23 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
             message = f"{row.position}: column '{asked.group}' has no group"
             problems.append(asked.problem("group-missing", "--group", message, "fill it in, or leave --group out"))
         else:
-            examples.append(Example(str(number), text, pair or None, 0))
-            cells.append(cell)
+            labelled.append((Example(str(number), text, pair or None, 0), cell))
+    return Cells(labelled, unlabelled, without_text, problems[:LEAST_ROWS])
+
+
+def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Problem]]:
+    labels = Labels({row.position: row.values.get(asked.label) for row in rows}, asked.kind, asked.how.decimal)
+    if wrong := list(labels.mistakes()):
+        return None, [asked.of_label(one) for one in wrong]
+    labelled, unlabelled, without_text, problems = cells_of(asked, rows, labels)
+    cells = [cell for _, cell in labelled]
     has_labels = find(labels.kind).has_labels
     counts = Counter(label for cell in cells for label in cell) if has_labels else Counter[str]()
     useless = too_little(labels, cells, counts) if len(cells) >= 2 * LEAST_ROWS and not problems else None
-    problems += [asked.problem(useless[0], "--label", *useless[1:])] if useless else []
+    problems += [asked.of_label(useless)] if useless else []
     few = {label: counts.pop(label) for label in left_out(find(labels.kind), counts)}
-    examples = [example for example, cell in zip(examples, cells, strict=True) if few.keys().isdisjoint(cell)]
     own = OwnRows(
-        examples=tuple(examples),
+        examples=tuple(example for example, cell in labelled if few.keys().isdisjoint(cell)),
         kind=labels.kind,
         labels=tuple(sorted(counts, key=labels.order)) if has_labels else None,
         counts=counts,
@@ -240,7 +257,7 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         why=labels.why,
         left_out=few,
     )
-    return own, problems[:LEAST_ROWS] or list(_too_little(asked, own, len(cells)))
+    return own, problems or list(_too_little(asked, own, len(cells)))
 
 
 def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
@@ -286,12 +303,6 @@ def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str |
 
 def other_script(examples: Sequence[Example]) -> float:
     """Return the share of letters that are not Latin ones, of all letters of the texts."""
-    letters = [
-        letter for example in examples for letter in f"{example.text}{example.text_pair or ''}" if letter.isalpha()
-    ]
-    return sum(not _is_latin(letter) for letter in letters) / max(1, len(letters))
-
-
-@cache
-def _is_latin(letter: str) -> bool:
-    return unicodedata.name(letter, "").startswith(SCRIPT)
+    letters = Counter(letter for one in examples for letter in f"{one.text}{one.text_pair or ''}" if letter.isalpha())
+    other = sum(count for letter, count in letters.items() if not unicodedata.name(letter, "").startswith(SCRIPT))
+    return other / max(1, letters.total())

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, TypeVar
 
+import pandas as pd
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -66,7 +67,7 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
     evaluated = (
         [run for run in evaluation.runs if run.key == record.key] if evaluation else judged.runs if judged else []
     )
-    results = reported(context) if evaluated else {}  # else what is there is of other runs, from before an edit
+    results = reported(context) if evaluated else {}
     hub, revision, license = origin(context.last.source)
     scores = list(_scores(results, evaluated, judged))
     return _template().render(
@@ -139,9 +140,31 @@ def _written(read: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def reported(context: Context) -> dict[str, Any]:
-    """The report's entry of the run's cell; empty before there is one."""
-    results = _written(read_json, context.root / RESULTS) or {}
-    return (results.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
+    """Return the report's entry of the run's cell; empty where the report is of other runs, from before an edit.
+
+    Nor is a comparison in it where the other method's runs are not those of the report.
+    """
+    root, job = context.root, context.job
+    results = (_written(read_json, root / RESULTS) or {}).get(f"{job.task}-{job.size}") or {}
+    if job.method not in results:
+        return {}
+    runs = pd.read_csv(root / "reports" / "tables" / "runs.csv", dtype=str, keep_default_na=False)
+    runs = runs[(runs["task"] == job.task) & (runs["size"] == job.size)]
+
+    @cache
+    def is_current(method: str) -> bool:
+        of_report = runs[runs["method"] == method]
+        evaluation = _written(Work(root).evaluation, replace(cell_of(job), method=method))
+        now = {(str(run.seed), run.key) for run in evaluation.runs} if evaluation else None
+        return now == {*zip(of_report["seed"], of_report["key"])}
+
+    if not is_current(job.method):
+        return {}
+    entry: dict[str, Any] = results[job.method]
+    compared = {name: entry[name] for name in entry if name.startswith("versus_")}
+    return entry | {
+        name: {other: sets for other, sets in others.items() if is_current(other)} for name, others in compared.items()
+    }
 
 
 def _scores(
@@ -152,8 +175,8 @@ def _scores(
         (name, metric) for run in evaluated[:1] for name, of in run.sets.items() for metric in of.metrics
     ):
         shown = (results.get(name) or {}).get(metric) or {}
-        if judged and not judged.is_of(shown, of_runs := judged.mean(name, metric)):
-            shown = {"mean": of_runs, "n": len(judged.runs)}
+        if judged and not shown:
+            shown = {"mean": judged.mean(name, metric), "n": len(judged.runs)}
         own = [] if judged else [f"{evaluated[0].sets[name].metrics[metric]:.4f}"]
         mean, low, high = ("" if shown.get(key) is None else f"{shown[key]:.4f}" for key in ("mean", "low", "high"))
         yield [name, metric, *own, mean, f"{low} to {high}" if low and high else "", str(shown.get("n", ""))]

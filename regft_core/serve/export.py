@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,11 +40,11 @@ from regft_core.schema.sources import FilesSource
 from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.card import model_card, reported
 from regft_core.serve.model import ENCODER, KEPT, load_served
-from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
+from regft_core.serve.out_of_fold import OutOfFold, abstain_for
 from regft_core.settings.yaml_paths import task_file
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -78,8 +78,6 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         message = f"export: '{keeping}' of {job.method} learned tensors that an ordinary model folder cannot hold"
         hint = "name another method; the predictions of this one are in work/evaluate"
         raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
-    if accuracy is not None:
-        check_accuracy(context, accuracy)
     name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     judged = None
@@ -109,49 +107,23 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
     if answering is not None:
         by, reads = answering.name, answering.declares.reads == "encoder"
-        note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
-        writing = (lambda folder: write_model(trained.trainee.model, folder, card=note)) if reads else None
-        kept = behind(f"{by}.", trained.kept)
-        return _write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
+        refuse_foreign(target, KEPT)
+        with atomic_directory(target) as temporary:
+            write_tensors(temporary / KEPT, behind(f"{by}.", trained.kept))
+            write_served(temporary, served)
+            (temporary / "README.md").write_text(card, encoding="utf-8")
+            if reads:
+                note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
+                write_model(trained.trainee.model, temporary / ENCODER, card=note)
+            logits, near = load_served(temporary, "cpu").logits(examples), NEAR if reads else 0.0
+            if not np.allclose(logits, trained.answer(examples), rtol=0.0, atol=near):
+                message = f"export to {target}: what was written answers differently; nothing was written"
+                hint = "report it: the method's fitted tensors do not survive being written"
+                raise ExportMismatch("export-differs", f"{message}\n    -> {hint}")
+        return target
     if served.prompt is None:  # the temperature goes into the head
         served = served.model_copy(update={"temperature": None})
     return write_model(trained.model, target, card=card, served=served, temperature=temperature, onnx=onnx)
-
-
-def _write_answers(
-    directory: Path,
-    served: Served,
-    kept: Mapping[str, Tensor],
-    card: str,
-    check: Sequence[Example],
-    expected: npt.NDArray[Any],
-    write_encoder: Callable[[Path], object] | None,
-) -> Path:
-    """Write what a run's regulariser kept, and a model card; returns ``directory``.
-
-    The directory appears complete or not at all, after it was loaded again and gave ``expected`` [n, K] for the
-    examples ``check``.
-
-    Args:
-        served: content of ``regft.json``, with ``answered_by``.
-        kept: tensors of that regulariser, under its own names.
-        write_encoder: writes the encoder into a folder, where one is read.
-    """
-    refuse_foreign(directory, KEPT)
-    with atomic_directory(directory) as temporary:
-        write_tensors(temporary / KEPT, kept)
-        write_served(temporary, served)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
-        if write_encoder is not None:
-            write_encoder(temporary / ENCODER)
-        logits, near = load_served(temporary, "cpu").logits(check), NEAR if write_encoder else 0.0
-        if not np.allclose(logits, expected, rtol=0.0, atol=near):
-            raise ExportMismatch(
-                "export-differs",
-                f"export to {directory}: what was written answers differently; nothing was written\n"
-                "    -> report it: the method's fitted tensors do not survive being written",
-            )
-    return directory
 
 
 def _refuse_without_graph(method: str, served: Served) -> None:
@@ -245,7 +217,8 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
     model, task = FinishedModel(context), context.task_config
-    declaration = replace(declaration_of(task), labelled=False)
+    columns = task.columns.model_copy(update={"group": None})
+    declaration = replace(declaration_of(task), columns=columns, labelled=False)
     written = []
     for file, split in wanted.files.items():
         examples = read_split(context.root, job.task, task.source, split, declaration).examples

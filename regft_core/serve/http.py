@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -60,12 +60,12 @@ def _refusal(status: int, code: str, message: str) -> JSONResponse:
 
 
 #: Rows of the requests that wait, and where their answers go.
-_Waiting = tuple[Sequence[Any], "asyncio.Future[Any]"]
+_Waiting = tuple[Sequence[Any], Future[Any]]
 
 
 @dataclass
 class Batcher:
-    """Answers to requests, computed by one thread for all who ask; to be used within one event loop.
+    """Answers to requests, computed by one thread for all who ask; asked from one event loop.
 
     Attributes:
         work: the rows of some requests -> the answer to each; tokenizer and model are used here and nowhere else.
@@ -78,7 +78,7 @@ class Batcher:
     most_rows: int = 256
     most_waiting: int = 2_000
     waiting: int = 0
-    _queue: asyncio.Queue[_Waiting] = field(default_factory=asyncio.Queue)
+    _queue: deque[_Waiting] = field(default_factory=deque)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "model"))
 
     async def answer(self, rows: Sequence[Any]) -> Any:
@@ -88,38 +88,38 @@ class Batcher:
         """
         if self.waiting and self.waiting + len(rows) > self.most_waiting:
             raise Refused(503, "busy", "too many rows wait already; ask again later")
-        future = asyncio.get_running_loop().create_future()
+        future = Future[Any]()
+        self._queue.append((rows, future))
+        self._thread.submit(self._answer_waiting)
         self.waiting += len(rows)
         try:
-            self._queue.put_nowait((rows, future))
-            return await future
+            return await asyncio.wrap_future(future)
         finally:
             self.waiting -= len(rows)
 
-    async def run(self) -> None:
-        """Answer requests until it is cancelled."""
-        while True:
-            requests = [await self._queue.get()]
-            while not self._queue.empty() and sum(len(rows) for rows, _ in requests) < self.most_rows:
-                requests.append(self._queue.get_nowait())
-            await self._do([one for one in requests if not one[1].done()])
+    def _answer_waiting(self) -> None:
+        """Answer all that waits, up to ``most_rows``; a later call finds the rest, or nothing."""
+        requests, count = list[_Waiting](), 0
+        while self._queue and count < self.most_rows:
+            rows, future = self._queue.popleft()
+            if future.set_running_or_notify_cancel():
+                requests.append((rows, future))
+                count += len(rows)
+        if requests:
+            self._answer(requests)
 
-    async def _do(self, requests: Sequence[_Waiting]) -> None:
-        if not requests:
-            return
-        rows = [one for one, _ in requests]
+    def _answer(self, requests: Sequence[_Waiting]) -> None:
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self.work, rows)
+            answers = self.work([rows for rows, _ in requests])
         except Exception as error:
-            if len(requests) > 1:  # what one request did wrong is its own failure only
-                for one in requests:
-                    await self._do([one])
-            elif not requests[0][1].done():
+            if len(requests) == 1:
                 requests[0][1].set_exception(error)
+                return
+            for one in requests:  # what one request did wrong is its own failure only
+                self._answer([one])
             return
         for (_, future), answer in zip(requests, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+            future.set_result(answer)
 
 
 @dataclass
@@ -143,7 +143,11 @@ class Service:
         """Answers to ``{"rows": [{column: text}, ...]}``, each as ``regft predict`` writes it into a .jsonl file."""
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return JSONResponse(await self._answered(request))
+                rows = _rows(await _body(request, self.limits.bytes), self.limits.rows)
+                examples = [self._example(row, number) for number, row in enumerate(rows, start=1)]
+                body = await self.batcher.answer(examples)
+            self.rows += len(rows)
+            return JSONResponse(body)
         except Refused as refused:
             return _refusal(*refused.args)
         except TimeoutError:
@@ -154,12 +158,6 @@ class Service:
         except Exception:  # what it says may name folders of this machine: it goes to the log alone
             traceback.print_exc(file=sys.stderr)
             return _refusal(500, "failed", "the model gave no answer; the server's log says why")
-
-    async def _answered(self, request: Request) -> dict[str, Any]:
-        rows = _rows(await _body(request, self.limits.bytes), self.limits.rows)
-        body = await self.batcher.answer([self._example(row, number) for number, row in enumerate(rows, start=1)])
-        self.rows += len(rows)
-        return body
 
     def _example(self, row: Mapping[str, Any], number: int) -> Example | None:
         for name in self.model.columns:
@@ -225,14 +223,6 @@ def application(model: ServedModel, limits: Limits, hosts: Sequence[str]) -> Sta
     """
     service = Service(model, limits, Batcher(partial(together, model)))
 
-    @asynccontextmanager
-    async def working(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(service.batcher.run())
-        yield
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
     routes = [Route("/health", service.health), Route("/predict", service.predict, methods=["POST"])]
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    return Starlette(routes=routes, middleware=[trusted], lifespan=working)
+    return Starlette(routes=routes, middleware=[trusted])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,43 +128,26 @@ class LoadedModel(BaseEstimator):
             is_pair = isinstance(texts, tuple) and len(names) == 2 and all(isinstance(part, str) for part in texts)
             given: Any = [texts] if is_pair or isinstance(texts, str) else texts
             rows = [row if isinstance(row, tuple | list) else (row,) for row in given]
-        return [self._example(number, row, names) for number, row in enumerate(rows)]
-
-    def _example(self, number: int, row: Any, names: list[str]) -> Example:
-        if len(row) != len(names):
-            message = f"row {number} has {len(row)} texts; this model reads {len(names)}"
-            hint = "give pairs (one, other) to a model of pairs, else a text"
-            raise DataError("wrong-texts", f"{message}\n    -> {hint}")
-        try:
-            example = example_of(Row(str(number), dict(zip(names, row))), names)
-        except WrongText as error:
-            raise DataError("not-text", f"row {number}: {error}") from None
-        if example is None:
-            raise DataError("no-text", f"row {number} has no text\n    -> leave the row out")
-        return example
-
-
-# ---------------------------------------------------------------------------- MLflow's flavour ``python_function``
+        examples = list[Example]()
+        for number, row in enumerate(rows):
+            if len(row) != len(names):
+                message = f"row {number} has {len(row)} texts; this model reads {len(names)}"
+                hint = "give pairs (one, other) to a model of pairs, else a text"
+                raise DataError("wrong-texts", f"{message}\n    -> {hint}")
+            try:
+                example = example_of(Row(str(number), dict(zip(names, row))), names)
+            except WrongText as error:
+                raise DataError("not-text", f"row {number}: {error}") from None
+            if example is None:
+                raise DataError("no-text", f"row {number} has no text\n    -> leave the row out")
+            examples.append(example)
+        return examples
 
 
-class PythonFunction:
-    """The model as MLflow calls it."""
+def _load_pyfunc(path: str) -> Any:
+    """Load a model as MLflow calls its flavour ``python_function``: rows in, the columns of ``regft predict`` out.
 
-    def __init__(self, path: str) -> None:
-        self._model = LoadedModel(path)
-
-    def predict(self, rows: pd.DataFrame | Iterable[Any], params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return a row for each text, with the columns of ``regft predict``.
-
-        Args:
-            rows: a data frame with the columns of the training file, or texts (pairs of texts).
-            params: none are known; MLflow hands them on.
-
-        Raises DataError for a row without a text, and for a column that is missing.
-        """
-        return pd.DataFrame(self._model.lines(rows))
-
-
-def _load_pyfunc(path: str) -> PythonFunction:
-    """MLflow's entry: load the model in a folder. Raises ModelError."""
-    return PythonFunction(path)
+    Raises ModelError; its ``predict`` raises DataError for a row without a text, and for a column that is missing.
+    """
+    model = LoadedModel(path)
+    return SimpleNamespace(predict=lambda rows, params=None: pd.DataFrame(model.lines(rows)))

@@ -9,17 +9,17 @@ that is an ordinary model in the folder ``encoder``, with a head that nothing as
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 
-from regft_core.data.batches import Padding, padding_of
+from regft_core.data.batches import padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
@@ -28,7 +28,6 @@ from regft_core.disk.tensors import read_tensors
 from regft_core.errors import DataError, ModelError, StoreError, text_of
 from regft_core.evaluate.evaluated import require_finite
 from regft_core.evaluate.logits import over_sets, predict
-from regft_core.hooks.base import Regulariser
 from regft_core.hooks.compose import Entry, answers_for_model
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
@@ -39,9 +38,6 @@ from regft_core.models.exported_folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.training import TrainingConfig
-
-if TYPE_CHECKING:
-    from regft_core.training.trainee import Trainee
 
 KEPT, ENCODER = "kept.safetensors", "encoder"
 #: Lengths above this stand for "no limit" in tokenizer configurations.
@@ -56,23 +52,18 @@ class ServedModel:
         served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
         labels: names in the order of the logits; one name for a value.
         directory: where it was loaded from.
+        logits: examples -> [n, K], as they were scored; raises RunFailed when one is not finite.
+        tokenizer: of the encoder; None where none is read.
         precision: in which it answers.
-        model, tokenizer, padding: of the classifier.
-        predictor, kept: the regulariser that answers in place of the classifier, and its tensors.
-        trainee: the encoder that it reads; None where it reads none.
     """
 
     served: Served
     labels: tuple[str, ...]
     directory: Path
+    logits: Callable[[Sequence[Example]], npt.NDArray[np.float64]]
+    tokenizer: Any = None
     device: str = "cpu"
     precision: str = "fp32"
-    model: Any = None
-    tokenizer: Any = None
-    padding: Padding | None = None
-    predictor: Regulariser | None = None
-    kept: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    trainee: Trainee | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -90,11 +81,6 @@ class ServedModel:
         named = {"text": text or self.served.text, "text_pair": text_pair or self.served.text_pair}
         return replace(self, served=self.served.model_copy(update=named))
 
-    @property
-    def _prompt(self) -> Prompt | None:
-        prompt = self.served.prompt
-        return None if prompt is None else Prompt(prompt.template, prompt.tokens, bool(prompt.demonstrations))
-
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``, at the model's temperature.
 
@@ -102,24 +88,6 @@ class ServedModel:
         """
         scaled, count = self.logits(examples) / (self.served.temperature or 1.0), len(self.labels)
         return find(self.served.kind).scores(scaled, np.arange(count), count)
-
-    def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
-        """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
-        if self.predictor is not None:
-            answers = self.predictor.predict(self.trainee, self.kept, examples)
-            hint = "check the rows for texts without words, or use another method"
-            require_finite(answers, [example.idx for example in examples], self.predictor.name, hint)
-            return answers.astype(np.float64)
-        padding, most = self.padding, self.served.max_length
-        assert padding is not None
-        assert most is not None
-        how: dict[str, Any] = {"prompt": self._prompt, "reading": _reading(self.served)}
-        encoded = encode(examples, self.tokenizer, most, rows_per_example=self.served.rows_per_example, **how)
-        precision = "bf16" if self.precision == "bf16" else "fp32"
-        settings: dict[str, Any] = {"device": self.device, "padding": padding, "kind": self.served.kind}
-        sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
-        logits = over_sets(encoded, sets, lambda rows: predict(self.model, rows, precision=precision, **settings))
-        return logits.astype(np.float64)
 
     def count_tokens(self, examples: Sequence[Example]) -> tuple[int, int, int]:
         """Return how many examples are longer than what the model reads, unknown tokens, and all tokens."""
@@ -129,9 +97,14 @@ class ServedModel:
         tokenizer, apart = self.tokenizer.backend_tokenizer, self.served.rows_per_example == 2
         lengths = row_lengths(examples, tokenizer, _reading(self.served), apart=apart)
         cut = sum(lengths.cut(most))
-        if (prompt := self._prompt) is not None:
+        if (prompt := _prompt(self.served)) is not None:
             cut = sum(length > prompt.room(most) for length in prompted_lengths(examples, self.tokenizer, prompt))
         return cut, lengths.unknown, lengths.total
+
+
+def _prompt(served: Served) -> Prompt | None:
+    prompt = served.prompt
+    return None if prompt is None else Prompt(prompt.template, prompt.tokens, bool(prompt.demonstrations))
 
 
 def _reading(served: Served) -> Reading | None:
@@ -181,16 +154,18 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     if len(labels) != config.num_labels:
         message = f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
         raise ModelError("counts-differ", f"{message}\n    -> export it again")
-    return ServedModel(
-        served,
-        labels,
-        directory,
-        device,
-        precision,
-        model=in_precision(model.to(device).eval(), precision, device, str(directory)),
-        tokenizer=tokenizer,
-        padding=padding_of(tokenizer),
-    )
+    model = in_precision(model.to(device).eval(), precision, device, str(directory))
+    settings: dict[str, Any] = {"device": device, "padding": padding_of(tokenizer), "kind": served.kind}
+    settings["precision"] = "bf16" if precision == "bf16" else "fp32"
+    how: dict[str, Any] = {"prompt": _prompt(served), "reading": _reading(served)}
+    most, rows_per_example = served.max_length or 0, served.rows_per_example
+    sets = served.prompt.demonstrations if served.prompt is not None else ()
+
+    def logits(examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+        encoded = encode(examples, tokenizer, most, rows_per_example=rows_per_example, **how)
+        return over_sets(encoded, sets, lambda rows: predict(model, rows, **settings)).astype(np.float64)
+
+    return ServedModel(served, labels, directory, logits, tokenizer, device, precision)
 
 
 def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, device: str) -> ServedModel:
@@ -218,21 +193,18 @@ def _load_answering(directory: Path, served: Served, answered_by: AnsweredBy, de
         max_length=served.max_length,
         reading=_reading(served),
     )
-    model = tokenizer = trainee = None
+    predictor, tokenizer, trainee = cls(options, setting), None, None
     if entry.declares.reads == "encoder":
         from regft_core.training.trainee import Trainee
 
         model, tokenizer = load_with_tokenizer(directory / ENCODER)
-        model = model.to(device).eval()
         # No prediction reads the checkpoint that training began with.
-        trainee = Trainee(model, tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
-    return ServedModel(
-        served,
-        served.labels or ("value",),
-        directory,
-        model=model,
-        tokenizer=tokenizer,
-        predictor=cls(options, setting),
-        kept=kept,
-        trainee=trainee,
-    )
+        trainee = Trainee(model.to(device).eval(), tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
+
+    def logits(examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+        answers = predictor.predict(trainee, kept, examples)
+        hint = "check the rows for texts without words, or use another method"
+        require_finite(answers, [example.idx for example in examples], name, hint)
+        return answers.astype(np.float64)
+
+    return ServedModel(served, served.labels or ("value",), directory, logits, tokenizer)

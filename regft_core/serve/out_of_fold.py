@@ -82,17 +82,6 @@ class OutOfFold:
             message = f"all seeds of {cell.directory} failed, so nothing is known of its score"
             raise RunFailed("no-model", f"{message}\n    -> `dvc repro` says why they failed")
 
-    @property
-    def train_rows(self) -> tuple[int, int]:
-        """The fewest and the most rows that a judged run was trained on."""
-        folds = self.task.drawn.get("folds")
-        if folds and self._cell.size == "full":
-            of = self.task.drawn["rows"]
-            rows = [of[f"{seed // folds}-{seed % folds}"]["train"] for seed in self.seeds]
-            return min(rows), max(rows)
-        drawn = self._work.subsample(self._cell.task, str(self._cell.size)).n
-        return drawn, drawn
-
     def answers(self, name: str) -> dict[int, Predictions]:
         """Seed -> its predictions on the set ``name``."""
         return {seed: self._work.predictions(self._cell, seed, name, self.task.kind) for seed in self.seeds}
@@ -108,23 +97,24 @@ class OutOfFold:
         choice among methods. Without a report of these runs it is their mean, whose interval nobody has computed.
         """
         primary = self.task.primary
-        mean, shown = self.mean("dev", primary), reported.get("dev", {}).get(primary, {})
-        told = reported.get("decision", shown) if self.is_of(shown, mean) else {}
+        folds = self.task.drawn.get("folds")
+        if folds and self._cell.size == "full":
+            of = self.task.drawn["rows"]
+            judged_rows = [of[f"{seed // folds}-{seed % folds}"]["train"] for seed in self.seeds]
+        else:
+            judged_rows = [self._work.subsample(self._cell.task, str(self._cell.size)).n]
+        told = reported.get("decision") or reported.get("dev", {}).get(primary, {})
         return Refit(
             rows=rows,
-            judged_rows=self.train_rows,
+            judged_rows=(min(judged_rows), max(judged_rows)),
             judged_seeds=tuple(self.seeds),
             temperature=self.temperature(),
             metric=primary,
             confidence=confidence,
-            expected=told.get("expected", mean),
+            expected=told["expected"] if "expected" in told else self.mean("dev", primary),
             low=told.get("low"),
             high=told.get("high"),
         )
-
-    def is_of(self, shown: Mapping[str, Any], mean: float) -> bool:
-        """Whether a score that the report shows is that of these runs."""
-        return shown.get("n") == len(self.runs) and math.isclose(shown["mean"], mean, abs_tol=1e-6)
 
     def once(self, seed: int, name: str = "dev") -> Answers:
         """One answer to each row of a set: a row that is judged twice is still one row.
@@ -185,16 +175,6 @@ def sentence(abstain: Abstain) -> str:
     )
 
 
-def check_accuracy(context: Context, accuracy: float) -> None:
-    """Raise ModelError where ``accuracy`` is no share, or the task has no answers that are right or wrong."""
-    if not 0 < accuracy < 1:
-        message = f"--accuracy {accuracy:g} is not a share of right answers"
-        raise ModelError("bad-accuracy", f"{message}\n    -> give a number like 0.95")
-    if not find(kind := context.task["kind"]).one_label:
-        message = f"--accuracy: {context.job.task} is a {kind} task, whose answers are not right or wrong"
-        raise ModelError("bad-accuracy", f"{message}\n    -> leave --accuracy out")
-
-
 def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
     """The threshold above which answers are right with ``accuracy``, guaranteed by rows that judge.
 
@@ -207,10 +187,16 @@ def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperatur
         temperature: of the probabilities that the model will give.
 
     Raises:
-        ModelError: these rows cannot guarantee it.
+        ModelError: these rows cannot guarantee it; it is no share, or the answers of the task are not right or wrong.
         DataError: the run was not evaluated.
     """
-    job, confidence = context.job, context.params.report.confidence
+    job, confidence, kind = context.job, context.params.report.confidence, context.task["kind"]
+    if not 0 < accuracy < 1:
+        message = f"--accuracy {accuracy:g} is not a share of right answers"
+        raise ModelError("bad-accuracy", f"{message}\n    -> give a number like 0.95")
+    if not find(kind).one_label:
+        message = f"--accuracy: {job.task} is a {kind} task, whose answers are not right or wrong"
+        raise ModelError("bad-accuracy", f"{message}\n    -> leave --accuracy out")
     if not job.refit and context.key(FINETUNE) not in [run.key for run in judged.runs]:
         message = f"--accuracy: seed {job.seed} of {job.method} on {job.task}-{job.size} was not evaluated"
         raise DataError("not-judged", f"{message}\n    -> run `dvc repro` (stage evaluate), then this again")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from regft_core.data import lengths
@@ -105,5 +106,5 @@ def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
 
 def test_predictions_tell_how_much_of_a_text_was_read(capsys: pytest.CaptureFixture[str]) -> None:
     served = Served(text="text", kind="classification", max_length=16, windows=2)
-    _say(ServedModel(served, ("bad", "good"), Path()), Counted(rows=4, cut=1), sys.stdout)
+    _say(ServedModel(served, ("bad", "good"), Path(), lambda _: np.empty(0)), Counted(rows=4, cut=1), sys.stdout)
     assert "only the first 2 windows of 16 tokens of 1 row (25.0%) were read" in capsys.readouterr().err

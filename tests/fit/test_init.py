@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from regft_core import shipped
 from regft_core.data.examples import Example
 from regft_core.data.lengths import Lengths
 from regft_core.data.prepare import declaration_of
@@ -24,7 +23,7 @@ from regft_core.kinds import find
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.tasks import TaskConfig
 from tests.promises.kit import regft
-from tests.small_project import REPOSITORY, review, write_csv
+from tests.small_project import review, write_csv
 from tests.tiny import tiny_model_dir
 
 FILES = [
@@ -95,11 +94,6 @@ def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, r
     assert ignored.split() == results
 
 
-def test_what_is_shipped_is_what_the_repository_has() -> None:
-    for name, path in shipped.PROJECT.items():
-        assert path.read_text() == (REPOSITORY / name).read_text()
-
-
 # --------------------------------------------------------------------------------------------------------------- rows
 
 
@@ -135,6 +129,14 @@ def test_the_kind_is_told_from_the_labels(
 def test_the_kind_may_be_said(tmp_path: Path) -> None:
     assert read(tmp_path, ["1", "2", "3"] * 5, "regression").labels is None
     assert read(tmp_path, [str(n % 12) for n in range(48)], "classification").labels is not None
+
+
+def test_numbers_that_commas_join_are_refused_with_what_reads_them(tmp_path: Path) -> None:
+    labels = ["1,2", "1", "2"] * 5
+    assert read(tmp_path, labels, "multi_label").labels == ("1", "2")
+    _, [problem] = read_own(Asked(tmp_path / "rows.csv", "text", "label"))
+    assert problem.code == "not-a-number"
+    assert "--kind multi_label" in problem.hint
 
 
 def test_a_rare_class_makes_macro_f1_the_metric(tmp_path: Path) -> None:

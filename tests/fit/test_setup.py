@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,31 +38,32 @@ def chosen(budget: float, rows: int = 200, most: int | None = 50, may_forecast: 
     return choose(PRESET, PRESET.methods, ("large", "small"), rows, most, seconds, budget / 60, may_forecast)[0]
 
 
+SHARE, PLAIN, SLOW = ("probe", "share"), ("probe", "share", "plain"), ("probe", "share", "plain", "slow")
+
+
 @pytest.mark.parametrize(
-    ("budget", "encoder", "folds", "methods", "trainings", "repeats"),
+    ("budget", "given", "setup"),
     [
-        (4, "small", 3, ["probe"], 1, 1),
-        (6, "small", 5, ["probe"], 1, 1),
-        (39, "small", 5, ["probe"], 1, 2),  # no fewer folds for ``share``
-        (65, "small", 5, ["probe", "share"], 1, 1),
-        (115, "small", 5, ["probe", "share", "plain"], 1, 1),
-        (225, "small", 5, ["probe", "share", "plain"], 1, 2),
-        (430, "small", 5, ["probe", "share", "plain"], 2, 2),
-        (650, "large", 5, ["probe", "share"], 1, 1),
-        (20_000, "large", 5, ["probe", "share", "plain", "slow"], 2, 2),
+        (4, {}, Setup("small", 3, ("probe",))),
+        (6, {}, Setup("small", 5, ("probe",))),
+        (39, {}, Setup("small", 5, ("probe",), repeats=2)),  # no fewer folds for ``share``
+        (65, {}, Setup("small", 5, SHARE)),
+        (115, {}, Setup("small", 5, PLAIN)),
+        (225, {}, Setup("small", 5, PLAIN, repeats=2)),
+        (430, {}, Setup("small", 5, PLAIN, 2, 2)),
+        (650, {}, Setup("large", 5, SHARE)),
+        (20_000, {}, Setup("large", 5, SLOW, 2, 2)),
+        (1e8, {"most": 4}, Setup("large", 3, SLOW, 2, 2)),  # rare labels bound folds
+        # A second repeat comes last of many rows, and first of few.
+        (225, {"rows": 401, "may_forecast": True}, Setup("small", 5, PLAIN, 2)),
+        (395, {"rows": 401, "may_forecast": True}, Setup("small", 5, PLAIN, 2, forecast=True)),
+        (1e8, {"rows": 401, "may_forecast": True}, Setup("large", 5, SLOW, 2, 2, True)),
+        (225, {"may_forecast": True}, Setup("small", 5, PLAIN, 1, 2)),
+        (395, {"may_forecast": True}, Setup("small", 5, PLAIN, 1, 2, True)),
     ],
 )
-def test_the_rule(budget: float, encoder: str, folds: int, methods: list[str], trainings: int, repeats: int) -> None:
-    assert chosen(budget) == Setup(encoder, folds, tuple(methods), trainings, repeats)
-
-
-def test_a_second_repeat_comes_first_of_few_rows_and_last_of_many() -> None:
-    methods = ("probe", "share", "plain")
-    assert chosen(225, rows=401, may_forecast=True) == Setup("small", 5, methods, 2)
-    assert chosen(395, rows=401, may_forecast=True) == Setup("small", 5, methods, 2, forecast=True)
-    assert chosen(1e8, rows=401, may_forecast=True) == Setup("large", 5, (*methods, "slow"), 2, 2, True)
-    assert chosen(225, may_forecast=True) == Setup("small", 5, methods, 1, 2)
-    assert chosen(395, may_forecast=True) == Setup("small", 5, methods, 1, 2, True)
+def test_the_rule(budget: float, given: dict[str, Any], setup: Setup) -> None:
+    assert chosen(budget, **given) == setup
 
 
 @pytest.mark.parametrize(
@@ -82,10 +84,6 @@ def test_too_few_minutes_say_how_many_are_needed() -> None:
         chosen(3)
     assert "too few for probe with 3 folds" in str(error.value)
     assert "--minutes 1 or more" in str(error.value)
-
-
-def test_rare_labels_bound_folds() -> None:
-    assert (chosen(1e8, most=4).folds, chosen(1e8, most=4).repeats) == (3, 2)
 
 
 def test_a_name_that_is_not_compared_is_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ GRADES = ["poor", "fair", "fine"]
 HIDDEN = {"format": "glue", "files": {"Reviews.tsv": "hidden.csv"}, "labels": {"bad": "0", "good": "1"}}
 #: Task -> its YAML, and the method that is trained. A mean over tokens has no class in transformers.
 TASKS: dict[str, tuple[dict[str, Any], str]] = {
-    "reviews": (TASK | {"ood": {}, "submission": HIDDEN}, "vanilla"),
+    "reviews": (TASK | {"ood": {}, "submission": HIDDEN, "columns": TASK["columns"] | {"group": "other"}}, "vanilla"),
     "pairs": (PAIRS, "vanilla"),
     "pairs-apart": (PAIRS, "pooled"),
     "tags": (

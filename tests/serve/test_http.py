@@ -197,14 +197,12 @@ def test_what_came_meanwhile_is_one_batch() -> None:
     async def tried() -> None:
         work = Work()
         batcher = Batcher(work)
-        loop = asyncio.create_task(batcher.run())
         tasks = await begun(batcher, work, *([n, n + 1] for n in range(20)))
         assert batcher.waiting == 41
         work.go.set()
         assert await asyncio.gather(*tasks) == [[0], *([2 * n, 2 * n + 2] for n in range(20))]
         assert work.calls == [1, 20]
         assert batcher.waiting == 0
-        loop.cancel()
 
     asyncio.run(tried())
 
@@ -213,13 +211,11 @@ def test_a_wrong_request_fails_alone() -> None:
     async def tried() -> None:
         work = Work()
         batcher = Batcher(work)
-        loop = asyncio.create_task(batcher.run())
         tasks = await begun(batcher, work, [1], [-1], [2])
         work.go.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert [found[0], found[1], found[3]] == [[0], [2], [4]]
         assert isinstance(found[2], ValueError)
-        loop.cancel()
 
     asyncio.run(tried())
 
@@ -228,7 +224,6 @@ def test_too_many_rows_are_refused_and_cancelled_ones_are_not_computed() -> None
     async def tried() -> None:
         work = Work()
         batcher = Batcher(work, most_rows=2, most_waiting=4)
-        loop = asyncio.create_task(batcher.run())
         tasks = await begun(batcher, work, [1, 2], [3])
         with pytest.raises(Refused) as caught:
             await batcher.answer([4])
@@ -239,7 +234,6 @@ def test_too_many_rows_are_refused_and_cancelled_ones_are_not_computed() -> None
         assert await tasks[2] == [6]
         assert work.calls == [1, 1]
         assert batcher.waiting == 0
-        loop.cancel()
 
     asyncio.run(tried())
 

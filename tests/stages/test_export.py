@@ -22,10 +22,12 @@ from regft_core.api import Project
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ExportMismatch, ModelError
 from regft_core.runs.opened_project import Job
+from regft_core.runs.work import Work
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.serve.export import export, push, submission_lines
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
+from regft_core.settings.project import Cell
 from tests.errors import raises_code
 from tests.hub_double import serving
 from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv
@@ -100,6 +102,16 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
     assert "| dev |" not in card_of(export(job, tmp_path / "later"))
 
 
+def test_a_card_shows_nothing_of_a_report_from_before_an_edit(trained: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(trained, tmp_path / "project", symlinks=True))
+    job, shown = Job(str(root), "pooled", "reviews", "16", 1), r"\| dev .* \| [\d.]+ \| [\d.]+ \||Against vanilla"
+    assert len(re.findall(shown, card_of(export(job)))) == 2
+    for method, left in (("vanilla", 1), ("pooled", 0)):  # the stages after the edit ran, the report did not
+        file = Work(root).result_file(Cell(method, "reviews", 16))
+        file.write_text(re.sub(r'"key": "\w+"', '"key": "another"', file.read_text(), count=1))  # of seed 0
+        assert len(re.findall(shown, card_of(export(job, tmp_path / method)))) == left
+
+
 # -------------------------------------------------------------------------------------------------------- submissions
 
 
@@ -127,15 +139,11 @@ def test_a_submission_is_in_the_benchmarks_format(asked: dict[str, Any], logits:
     assert [json.loads(line) if line[0] == "{" else line for line in found] == lines
 
 
-@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"])
-def test_the_tasks_of_glue_name_its_files(name: str) -> None:
-    task = TaskConfig.model_validate(yaml.safe_load((REPOSITORY / f"pipelines/tasks/{name}.yaml").read_text()))
+def test_the_tasks_of_glue_name_its_files_and_their_own_labels() -> None:
     names = {"cola": "CoLA", "sst2": "SST-2", "stsb": "STS-B", "mnli": "MNLI-m"}
-    assert next(iter(task.submission.files)) == f"{names.get(name, name.upper())}.tsv"
-
-
-def test_labels_that_are_not_the_tasks_are_refused() -> None:
-    data = yaml.safe_load((REPOSITORY / "pipelines" / "tasks" / "sst2.yaml").read_text())
+    for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"):
+        data = yaml.safe_load((REPOSITORY / f"pipelines/tasks/{name}.yaml").read_text())
+        assert next(iter(TaskConfig.model_validate(data).submission.files)) == f"{names.get(name, name.upper())}.tsv"
     data["submission"]["labels"] = {"negative": "0"}
     with pytest.raises(ValueError, match=r"submission\.labels"):
         TaskConfig.model_validate(data)

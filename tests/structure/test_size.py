@@ -22,7 +22,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/data": (3100, 15),
     "regft_core/disk": (500, 6),
     "regft_core/evaluate": (1650, 14),
-    "regft_core/fit": (1800, 9),
+    "regft_core/fit": (1750, 9),
     "regft_core/grid": (2700, 17),
     "regft_core/hooks": (1450, 7),
     "regft_core/kinds": (1100, 10),

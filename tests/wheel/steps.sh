@@ -25,7 +25,8 @@ installed() {
 
 # project METHODS: a project in ./project, with the rows and the tiny encoder of the tests; $regft is the command.
 project() {
-    "$python" "$here/tiny_encoder.py" "$repository" "$scratch/encoder"
+    (cd "$repository" && "$python" -c 'import sys, pathlib, tests.tiny; tests.tiny.tiny_model_dir(pathlib.Path(sys.argv[1]), "bert")' "$scratch")
+    mv "$scratch/tiny-bert" "$scratch/encoder"
     cp "$repository/examples/reviews.csv" .
     "${regft[@]}" init project --task reviews.csv --text review --label verdict --model "$scratch/encoder"
     sed -i -e "s/^methods:.*/methods: [$1]/" -e 's/reference: .*/reference: vanilla/' -e 's/^  seeds:.*/  seeds: [0, 1]/' \

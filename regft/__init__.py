@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from regft_core import __version__ as __version__
 
 if TYPE_CHECKING:
-    from regft_core.api import Classifier, Fitted, LoadedModel, Project, Results, fit, load_model
+    from regft_core.api import Fitted, LoadedModel, Project, Results, fit, load_model
+    from regft_core.classifier import Classifier
 
 __all__ = ["Classifier", "Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 
@@ -20,7 +21,7 @@ __all__ = ["Classifier", "Fitted", "LoadedModel", "Project", "Results", "fit", "
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regft' has no attribute '{name}'; there are: {', '.join(__all__)}")
-    return getattr(import_module("regft_core.api"), name)
+    return getattr(import_module("regft_core.classifier" if name == "Classifier" else "regft_core.api"), name)
 
 
 def __dir__() -> list[str]:

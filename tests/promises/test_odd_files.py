@@ -203,10 +203,7 @@ class Model(ServedModel):
 
     def __init__(self, **told: Any) -> None:
         served = Served(text="text", kind="classification", max_length=None, **told)
-        super().__init__(served, ("bad", "good"), Path("nowhere"))
-
-    def scores(self, examples: Sequence[Any]) -> Any:
-        return np.full((len(examples), 2), 0.5)
+        super().__init__(served, ("bad", "good"), Path("nowhere"), lambda examples: np.full((len(examples), 2), 0.5))
 
     def count_tokens(self, examples: Sequence[Any]) -> tuple[int, int, int]:
         return 0, 0, 0

@@ -174,7 +174,7 @@ HARMLESS: list[tuple[str, str, str]] = [
     ("training/loop.py", '"""The only training loop.', '"""The one loop.'),
     ("training/step.py", "if TYPE_CHECKING:", "if TYPE_CHECKING:\n    import regft_core.methods.pats"),
     ("grid/executors/serial.py", "", "\nUNUSED = 1\n"),
-    ("progress.py", "LOG_SECONDS = 60.0", "LOG_SECONDS = 30.0"),
+    ("output.py", "LOG_SECONDS = 60.0", "LOG_SECONDS = 30.0"),
     ("__init__.py", '__version__ = "', '__version__ = "9'),
     ("methods/unlisted.py", "", NEW_METHOD),
     ("training/optimisers/unlisted.py", "", "SCALE = 1\n"),

@@ -107,7 +107,7 @@ def test_a_card_shows_nothing_of_a_report_from_before_an_edit(trained: Path, tmp
     job, shown = Job(str(root), "pooled", "reviews", "16", 1), r"\| dev .* \| [\d.]+ \| [\d.]+ \||Against vanilla"
     assert len(re.findall(shown, card_of(export(job)))) == 2
     for method, left in (("vanilla", 1), ("pooled", 0)):  # the stages after the edit ran, the report did not
-        file = Work(root).result_file(Cell(method, "reviews", 16))
+        file = Work(root).result_file("evaluate", Cell(method, "reviews", 16))
         file.write_text(re.sub(r'"key": "\w+"', '"key": "another"', file.read_text(), count=1))  # of seed 0
         assert len(re.findall(shown, card_of(export(job, tmp_path / method)))) == left
 

@@ -18,7 +18,6 @@ from regft_core.errors import DamagedRun, RegftError, StoreError
 from regft_core.runs.outputs import share, take_shared
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import NotStored, RunStore
-from stages.store import _prune
 from tests.errors import raises_code
 
 IDENTITY: dict[str, Any] = {"method": "vanilla", "seed": 0, "training": {"learning_rate": 2e-5}}
@@ -239,7 +238,7 @@ def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:
     stored = clone.get(key)
     assert torch.equal(stored.load_tensors()["w"], torch.ones(100))
     shutil.rmtree(tmp_path / "weights")
-    _prune(store)
+    store.prune()
     with raises_code(StoreError, "no-weights", key):
         share(tmp_path, store, [key])
 

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fit",),
     ("report",),
     ("contract",),
-    ("tracking", "api"),
+    ("tracking", "api", "classifier"),
     ("stages",),
     ("__main__",),
 )

@@ -265,6 +265,7 @@ def sentence(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         ):
             short = path.removeprefix("regularisers.").replace(".regularisers.", ": ")
             said.append(f"{short} is {_shown(instead)} instead of {_shown(given)}")
+    said = list(dict.fromkeys(said))  # one regulariser of two phases
     more = len(said) - NAMED
     return listing(said[:NAMED]) + (f", and {more} more" if more > 0 else "")
 

@@ -18,8 +18,8 @@ from regft_core.contract.trial import Trial, quiet, trial_of
 from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
 from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.compose import Entry, in_the_way_of_export, precision_problems
-from regft_core.hooks.registry import discover
+from regft_core.hooks.compose import in_the_way_of_export, precision_problems
+from regft_core.hooks.registry import Entry, discover
 from regft_core.runs.context import Context
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import run

@@ -1,7 +1,8 @@
 """Rules of composition, checked before anything runs; no torch here.
 
-A phase lists regularisers. Here dropout is negotiated, and a phase is compared with its protocol and task; what cannot
-stand beside each other is in :mod:`regft_core.hooks.refusals`. Every refusal names the regularisers and the reason.
+A phase lists regularisers. Here dropout is negotiated, and a phase is compared with its protocol and task. A method is
+asked whether it takes steps, learns, answers in place of a model and can be exported. What cannot stand beside each
+other is in :mod:`regft_core.hooks.refusals`. Every refusal names the regularisers and the reason.
 """
 
 from __future__ import annotations
@@ -253,15 +254,15 @@ def variants(method: Method, registry: Registry) -> str | None:
     return "mixed" if len(found) > 1 else next(iter(found), None)
 
 
-def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
+def answers_without_encoder(stack: Sequence[Entry]) -> Entry | None:
     """The regulariser that answers in place of a model and reads no encoder: what it kept is all there is."""
-    owner = answers_for_model(entries)
+    owner = answers_for_model(stack)
     return owner if owner is not None and owner.declares.reads != "encoder" else None
 
 
-def answers_for_model(entries: Sequence[Entry]) -> Entry | None:
+def answers_for_model(stack: Sequence[Entry]) -> Entry | None:
     """The regulariser that answers in place of a model."""
-    return next((e for e in active(entries) if implements(e.cls, "predict")), None)
+    return next((e for e in active(stack) if implements(e.cls, "predict")), None)
 
 
 def takes_steps(method: Method) -> bool:

@@ -2,7 +2,7 @@
 
 There is no list to keep up to date, and nothing is imported before it is asked for: a broken file stops nothing that
 does not use it. A class is looked at when it is loaded. A misspelled hook would never be called, and the method would
-train as plain fine-tuning without a word.
+train as plain fine-tuning without a word. An ``Entry`` is such a class with its options.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def pair_loss(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
 
 
 class Partners:
-    """Of each of ``rows``, those it may be paired with ``by`` its label, or at random (``partners``).
+    """Draws partners of ``rows``: by their labels, or any other row (``by`` is the option ``partners``).
 
     Raises RunFailed when no row has a row of another class.
     """
@@ -78,6 +78,7 @@ class Partners:
         return _other_than(row, same, draw)
 
     def negative(self, row: int, draw: float) -> int:
+        """A row of another class."""
         if self._random:
             return _other_than(row, self._all, draw)
         other = self._other[self._label[row]]

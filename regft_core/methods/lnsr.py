@@ -41,7 +41,7 @@ class Lnsr(Regulariser):
     Config = LnsrConfig
     off = {"weight": 0.0}
     sources = {
-        "weight": "ours: not stated in what could be read; penalty and cross-entropy are of one order then",
+        "weight": "ours: not stated in what could be read; with 1 penalty and cross-entropy are of one order",
         "scale": "ours: not stated in what could be read; 1% of unit-scale activations",
         "layer": "ours: the embedding output; the paper chooses the layer by task",
     }

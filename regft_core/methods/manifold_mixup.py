@@ -53,7 +53,7 @@ class ManifoldMixupConfig(StrictModel):
 
 @dataclass(frozen=True)
 class Draw:
-    """The draws of a batch: the share of the row itself (at least one half), the layer, partners ``[B]``."""
+    """The draws of a batch: the row's own share (at least 1/2), the layer whose input is mixed, partners ``[B]``."""
 
     share: float
     layer: int

@@ -207,6 +207,7 @@ class MaskTuning(Regulariser):
         return total + loss.detach()
 
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
+        """(rows, columns) of the tokens to mask in this step."""
         generator = step.generator("mask_tuning.positions")
         return masked_positions(step.batch, self.setting.keyword_segment, rate, self.options.selection, generator)
 

@@ -126,7 +126,7 @@ class Stacking(Regulariser):
         left_out = [member.left_out for member in members.values()]
         prior = [PARTS.get(name, 1) for name in members]
         weights, notes = weights_of(kind, left_out, rows.targets, self.setting.metric, self.setting.positive, prior)
-        known = all(answers is not None for answers in left_out)
+        known = all(found is not None for found in left_out)
         average = np.tensordot(weights, left_out, 1) if known else None
         self._decision = decision_of(self.setting, average, rows.targets)
         self._weights = dict(zip(members, weights.tolist(), strict=True))

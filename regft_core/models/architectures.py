@@ -1,7 +1,8 @@
 """The differences between encoder families that a method or the loader must know, a row each.
 
 The rows are in ``families``; a file of that folder, here or in a project, is a further one. Module paths are relative
-to the base model (``model.base_model``) except for heads, which belong to the classifier.
+to the base model (``model.base_model``) except for heads, which belong to the classifier. :func:`prepared_mask` makes
+the attention mask that a family takes.
 """
 
 from __future__ import annotations

@@ -146,7 +146,8 @@ def logits_of_folder(directory: Path, batch: Mapping[str, Tensor], model: Any) -
 
 def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> RegftConfig:
     before, between, after, types = _added(tokenizer, takes_token_types(model))
-    padding, mask = padding_of(tokenizer), isinstance(model, MaskClassifier)
+    padding = padding_of(tokenizer)
+    mask = isinstance(model, MaskClassifier)
     each = getattr(model, "rows_per_example", 1)
     pooling = model.pooling if mask or isinstance(model, PooledClassifier) else "head"
     if pooling in ("cls", "last"):

@@ -29,12 +29,12 @@ from regft_core.models.sites import classify, takes_token_types
 
 @dataclass(frozen=True)
 class Features:
-    """The place where vectors are kept.
+    """A place for vectors; those of one model (:meth:`of`) can be read and kept.
 
     Attributes:
         about: what determines them beside model and batch, as JSON: encoder and environment.
         alone: whether the encoder reads every example by itself.
-        digest: of what determines them beside the batch (:meth:`of`).
+        digest: SHA-256 of what determines those of a model beside the batch; None before :meth:`of`.
     """
 
     kept: Memory[Tensor]

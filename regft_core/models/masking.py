@@ -49,7 +49,7 @@ def masked_positions(
     if rule == "bernoulli" or not batch.ordinary:
         rows, columns = chosen.nonzero(as_tuple=True)
         return rows, columns
-    # Counted in fp32 as above, but on the host, from what was known when the batch was built.
+    # Counted in fp32 as in `choose_positions`, but on the host, from what was known when the batch was built.
     kept = (0, 1) if keyword_segment is None else (1,) if keyword_segment == "text" else (0,)
     available = np.array([sum(counts[part] for part in kept) for counts in batch.ordinary], dtype=np.int64)
     wanted = np.rint(available.astype(np.float32) * np.float32(rate)).clip(min=1 if rate > 0 else 0)

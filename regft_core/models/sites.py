@@ -128,10 +128,11 @@ _Entry = tuple[Callable[[Tensor, Any], Tensor], frozenset[int] | None, bool]
 
 
 class SiteHooks:
-    """Calls functions on the tensors at layer sites and puts what they return, of one shape and dtype, in their place.
+    """Calls functions on the tensors at layer sites and puts the results, of the same shape and dtype, in their place.
 
-    Functions run in the order of registration, each on the previous one's result, and only while the model is in
-    training mode (``always=True`` also in eval). Random ones must be keyed by step and site: a layer may be recomputed.
+    Functions act at all layers, or at those of the site indices ``layers``. They run in the order of registration, each
+    on the previous one's result, and only while the model is in training mode (``always=True`` also in eval). Random
+    ones must be keyed by step and site: a layer may be recomputed.
     """
 
     def __init__(self, model: nn.Module, sites: Sites) -> None:
@@ -155,7 +156,7 @@ class SiteHooks:
         self._handles.append(base.register_forward_pre_hook(lambda *_: self._calls.clear()))
 
     def on_layer_input(self, function: TensorHook, layers: Iterable[int] | None = None, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on what a layer receives as attention input and residual, or some layers."""
+        """Call ``function(tensor, site)`` on what a layer receives as attention input and residual."""
         self._inputs.append(self._entry(function, layers, always))
 
     def on_after_attention(
@@ -280,7 +281,8 @@ def classify(
     inputs = dict(batch_inputs)
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
-    base, kept = model.base_model, list[Tensor]()
+    base = model.base_model
+    kept: list[Tensor] = []
 
     def finish_mask(_base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mask = kwargs.get("attention_mask")

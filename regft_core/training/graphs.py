@@ -24,8 +24,6 @@ from regft_core.training.step import Step
 
 #: Shapes that are recorded; each keeps its input, and they share gradients and the memory of what a step makes.
 LIMIT = 64
-
-
 #: Takes a function over tensors and returns what repeats it on the same memory; it need not have run it.
 Recorder = Callable[[Callable[[], None]], Callable[[], Any]]
 

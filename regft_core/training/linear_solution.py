@@ -52,8 +52,8 @@ def rows_of(method: str, data: FitData, features: Any, labels: Any, what: str | 
 def classify_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: float | None = None) -> Solution:
     """Logistic regression on dense features, in ``parts`` of equal width, each scaled to its number.
 
-    ``strength`` is taken where it is given, else chosen. With a class of one row there are no folds: strength 1 / n (C
-    = 1 in scikit-learn). Raises RunFailed when all rows have one label.
+    ``strength`` is taken where it is given, else chosen. With a class of one row there are no folds: strength 1 / n
+    (C = 1 in scikit-learn). Raises RunFailed when all rows have one label.
     """
     scaled, centre, scale = scaled_apart(rows.features, parts)
     # With fewer rows than features the solution lies in the span of the rows: fitted there, it is the same and faster.
@@ -85,12 +85,14 @@ def regress_linearly(rows: Rows, parts: Sequence[float] = (1.0,), strength: floa
 
     scaled, centre, scale = scaled_apart(rows.features, parts)
     count, notes = len(rows.targets), list[str]()
-    half_decades = np.geomspace(STRENGTHS[0], STRENGTHS[-1], 2 * len(STRENGTHS) - 1) * count  # the loss is a sum
+    # Scikit-learn's loss is the sum over rows.
+    half_decades = np.geomspace(STRENGTHS[0], STRENGTHS[-1], 2 * len(STRENGTHS) - 1) * count
     model = RidgeCV(alphas=half_decades if strength is None else [strength * count])
     if rows.groups is not None and strength is None:
         splits, notes = rows.folds(FOLDS)
-        how = {"alphas": half_decades, "cv": splits, "scoring": "neg_mean_squared_error"}
-        model = RidgeCV(alphas=[1.0]) if splits is None else RidgeCV(**how)
+        model = RidgeCV(alphas=[1.0])
+        if splits is not None:
+            model = RidgeCV(alphas=half_decades, cv=splits, scoring="neg_mean_squared_error")
     return _folded(_solved(model.fit(scaled, rows.targets), float(model.alpha_) / count, notes), centre, scale)
 
 
@@ -207,8 +209,8 @@ def fit_decision(kind: Kind, logits: Array, gold: Array, metric: str, positive: 
         directions = [np.where(np.arange(outputs) == positive, max(1.0, abs(float(several[positive]))), 0.0)]
     offsets = np.unique([step * direction for direction in directions for step in STEPS], axis=0)
     offsets = offsets[np.argsort(np.abs(offsets).sum(axis=1), kind="stable")]  # the first of equals is the smallest
-    tried = (Decision(tuple(one), at_least_one).logits(judged) for one in offsets)
-    decided = [kind.predictions(logits, np.arange(outputs)) for logits in tried]
+    every = np.arange(outputs)
+    decided = [kind.predictions(Decision(tuple(one), at_least_one).logits(judged), every) for one in offsets]
     draws = np.random.default_rng(derive(0, "decision.resamples")).integers(0, len(labels), (RESAMPLES, len(labels)))
     weights = np.array([np.bincount(draw, minlength=len(labels)) for draw in draws], dtype=np.float64)
     sign = -1.0 if judge.lower_is_better else 1.0

@@ -171,7 +171,8 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
     def chosen() -> float:
         return min(losses, key=lambda strength: (losses[strength], -strength))
 
-    near = (chosen() / HALF_DECADE, chosen() * HALF_DECADE)
+    best = chosen()
+    near = (best / HALF_DECADE, best * HALF_DECADE)
     losses |= {strength: loss(strength) for strength in near if min(strengths) < strength < max(strengths)}
     return chosen()
 

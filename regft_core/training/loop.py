@@ -221,7 +221,8 @@ class Loop:
         rate = optim.rate_factor(self.schedule, index, self.total, self.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * rate
-        examples, backward = sum(map(len, rows)), (self.graphs or self.stack).backward
+        examples = sum(len(part) for part in rows)
+        backward = (self.graphs or self.stack).backward
         losses = []
         step: Step | None = None
         for micro, part in enumerate(rows):

@@ -155,8 +155,8 @@ def weights_of(
     """Weights [M] of the members' average by their answers to left-out rows [n, K], and notes.
 
     Of all weights in quarters the mean of those of the best metric (of the smallest loss without one), drawn towards
-    ``prior`` (equal when absent), which counts 50 rows. n rows count n; where classes count alike, each counts their
-    harmonic mean, for the rarest have the most say.
+    ``prior`` (equal when absent) as if 50 rows spoke for it. Where the metric counts classes alike, the rows count as
+    classes times the harmonic mean of their rows: the rarest have the most say.
     """
     count = len(members)
     usual = np.ones(count) if prior is None else np.asarray(prior, dtype=np.float64)
@@ -171,7 +171,9 @@ def weights_of(
     averages = (np.tensordot(weights, known, 1) for weights in tried)
     scores = np.array([score(kind, average, targets, metric, positive) for average in averages])
     best = tried[scores >= scores.max() - TINY].mean(axis=0)
-    alike, seen = metric and classes_count_alike(kind, metric), np.unique(targets, return_counts=True)[1]
-    rows = len(seen) * rows_per_class(seen) if alike else len(targets)
+    rows = float(len(targets))
+    if metric is not None and classes_count_alike(kind, metric):
+        counts = np.unique(targets, return_counts=True)[1]
+        rows = len(counts) * rows_per_class(counts)
     share = rows / (rows + ROWS_FOR_PRIOR)
     return share * best + (1 - share) * usual, []

@@ -214,8 +214,6 @@ class Trainee:
         """The model's state dict as it is stored, after every weight view was folded (see ``Regulariser.export``)."""
         return self._as_stored(self.model.state_dict())
 
-    # ---------------------------------------------------------------------- unit of the targets
-
     def answers(self, outputs: Any) -> Any:
         """``outputs`` [n, K] of the model in the unit of the targets."""
         return outputs if self.scale is None else self.scale.in_units(outputs)

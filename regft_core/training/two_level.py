@@ -76,8 +76,8 @@ class TwoLevelStep:
         if self.implicit == "none":
             self._update(step, self._validation_gradients(step, weights)[0])
             return None
-        # Copies: adding and subtracting a shift would round.
-        copies, loss = [weight.detach().clone() for weight in weights], partial(self._training_loss, step, 0)
+        copies = [weight.detach().clone() for weight in weights]  # adding and subtracting a shift would round
+        loss = partial(self._training_loss, step, 0)
         inner_loss = loss()
         inner_gradient = gradients(inner_loss, weights)
         shift(weights, inner_gradient, -step.learning_rate)
@@ -139,7 +139,8 @@ class TwoLevelStep:
 
     def _update(self, step: Step, direct: list[Tensor], implicit: list[Tensor] | None = None) -> None:
         """Step the upper parameters by the hypergradient, and measure the implicit term's share."""
-        gradient, self.implicit_share = direct, None
+        gradient = direct
+        self.implicit_share = None
         if implicit is not None:
             gradient = list(torch._foreach_sub(direct, implicit))
             if step.total < 5 * LOG_EVERY or step.index % LOG_EVERY == 0:

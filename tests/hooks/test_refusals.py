@@ -1,4 +1,4 @@
-"""What is refused: of a class and its hooks, of what stands in one phase, of a phase after those before it."""
+"""Refusals: faults of a class and its hooks, regularisers that exclude each other, phases that do not fit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class GradientNoise(Regulariser):
 
 
 def problems_of(folder: Path, text: str) -> list[Problem]:
-    """What is refused of a method's file."""
+    """Problems of a method's file."""
     (folder / "gradient_noise.py").write_text(text)
     try:
         with METHODS.also(folder):

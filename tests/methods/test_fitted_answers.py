@@ -221,6 +221,8 @@ def test_tasks_without_two_texts_or_a_range_are_refused() -> None:
         assert len(ZeroShotSimilarity.check_task(ZeroShotSimilarityConfig(), values.model_copy(update=changes))) == 1
 
 
+# ------------------------------------------------------------------------------------------------------- several labels
+
 #: Regularisers that have no meaning without one class an example, or are for values.
 REFUSED = ("verbaliser", "label_smoothing", "contrastive", "supervised_contrastive", "zero_shot_similarity", "uda")
 LABELS = 3

@@ -172,6 +172,9 @@ def test_permuted_labels_change_the_positives_and_not_the_cross_entropy() -> Non
     assert not same(first, Bench([("supervised_contrastive", {})], labels=3).train())
 
 
+# ---------------------------------------------------------------------------------------------------------- contrastive
+
+
 bench = only("contrastive", phase="contrastive")
 
 

@@ -131,12 +131,12 @@ def test_pairs_that_are_encoded_jointly_are_joined_too() -> None:
     assert predicted(stacked("joined", separately=False, pair=True)).shape == (40, 3)
 
 
-def test_where_there_are_no_folds_members_count_alike() -> None:
+def test_where_there_are_no_folds_members_have_their_prior_weights() -> None:
     rows, _ = problem()
     single = Rows(rows.features, rows.targets, 3, groups=["one"] * 60)
     assert left_out(CLASSES, single, plain(CLASSES, 1.0)) is None
-    weights, notes = weights_of(CLASSES, [None, None], rows.targets)
-    assert weights.tolist() == [0.5, 0.5]
+    weights, notes = weights_of(CLASSES, [None, None], rows.targets, prior=[1, 3])
+    assert weights.tolist() == [0.25, 0.75]
     assert len(notes) == 1
     lonely = Rows(rows.features, np.array([1] + [0] * 59), 2)
     assert left_out(CLASSES, lonely, plain(CLASSES, 1.0)) is None  # a fold without the row has one label

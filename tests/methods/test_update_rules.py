@@ -11,6 +11,7 @@ import torch
 from regft_core.methods.l2_sp import penalty
 from regft_core.methods.rec_adam import RecAdamConfig, task_share
 from regft_core.schema.training import TrainingConfig
+from regft_core.training.optim import optimizer_tensors
 from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.update_rules import RecallAdam, SensitivityGuided
 from tests.methods.harness import TRAINING, Bench, calls_of
@@ -161,6 +162,9 @@ def test_a_random_start_keeps_the_head_and_is_recalled() -> None:
     assert float((recalled[NAME] - plain[NAME]).norm()) < 0.1 * float((drawn[NAME] - plain[NAME]).norm())
 
 
+# ----------------------------------------------------------------------------------------------------------------- sage
+
+
 def sage(values: list[float], guided: bool = True, decay_weights: float = 0.0, **more: Any) -> Any:
     parameter = torch.nn.Parameter(torch.tensor(values))
     group = {"names": ["w"], "params": [parameter], "base_lr": 0.1, "lr": 0.1, "weight_decay": decay_weights}
@@ -273,12 +277,7 @@ def test_multiplied_are_weights_and_biases_inside_the_layers(base: str) -> None:
     loop = run.loop()
     loop.train()
     assert isinstance(loop.optimizer, SensitivityGuided)
-    states = {name: loop.optimizer.state[p] for g in loop.optimizer.param_groups for name, p in _named(g)}
-    guided = {name for name, state in states.items() if "sensitivity" in state}
+    guided = {name.split("/")[1] for name in optimizer_tensors(loop.optimizer) if name.endswith("/sensitivity")}
     assert guided == set(run.trainee.sites.perturbable)
     assert "bert.encoder.layer.0.output.dense.bias" in guided
     assert not any("LayerNorm" in name or "embeddings" in name or "classifier" in name for name in guided)
-
-
-def _named(group: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    return list(zip(group["names"], group["params"], strict=True))

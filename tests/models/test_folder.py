@@ -169,9 +169,14 @@ def test_hooks_stay_behind_and_are_refused_where_they_act_in_evaluation(always, 
         export_model(model, loaded.tokenizer, tmp_path / "out", **options)
     assert [path.name for path in tmp_path.iterdir()] == ([] if always else ["out"])
     assert model.training, "the mode of the model is restored"
+
+
+def test_a_directory_of_something_else_is_not_replaced(load, tmp_path):
+    loaded = load("bert")
     (tmp_path / "notes.txt").write_text("mine")
+    options = {"card": "# card\n", "check_batch": loaded.batch(), "max_length": 32}
     with raises_code(ModelError, "in-the-way"):
-        export_model(model, loaded.tokenizer, tmp_path, **options)
+        export_model(loaded.model, loaded.tokenizer, tmp_path, **options)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

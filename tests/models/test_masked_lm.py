@@ -40,8 +40,9 @@ def test_the_output_matrix_is_the_input_embedding(architecture, masked_lm, load)
     assert any(parameter is embedding for parameter in head.parameters())
     stored = load_file(loaded.source.path / "model.safetensors")
     assert any(torch.equal(value, embedding) for value in stored.values())
+    hidden = torch.randn(4, 32)
     with torch.no_grad():
-        first = head(hidden := torch.randn(4, 32))
+        first = head(hidden)
         embedding[7] += 1.0  # moving the embedding moves this token's logit and no other
         change = (head(hidden) - first).abs().sum(0)
     assert change.sum() == change[7] > 0

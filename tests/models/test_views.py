@@ -33,7 +33,8 @@ def test_close_singular_values_are_as_exact_and_a_weight_of_zeros_stays_finite()
     for gap in (0.0, 1e-7, 1e-4):
         weight = rows * torch.tensor([[0.3], [1.0], [1.0 - gap]])
         torch.testing.assert_close(largest_singular_value(weight), torch.tensor(1.0), rtol=5e-7, atol=0.0)
-    (gradient,) = torch.autograd.grad(largest_singular_value(zeros := torch.zeros(2, 4, requires_grad=True)), zeros)
+    zeros = torch.zeros(2, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(largest_singular_value(zeros), zeros)
     assert gradient.isfinite().all()
 
 

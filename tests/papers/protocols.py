@@ -112,9 +112,9 @@ class Item:
         return self.paper.name, not self.config.item.startswith("Table"), numbers or [99]
 
     def value(self, preset: str, path: str, task: str = "") -> Value | None:
-        """What is said of a setting: the strongest values are those of single presets, the weakest the paper's.
+        """Return the value of a setting: that of a preset, else of the item, else of the paper.
 
-        What is said of one task (``tasks.<task>.<path>``) comes first, a pattern last.
+        In each, the value of one task (``tasks.<task>.<path>``) comes first, a pattern last.
         """
         own, named = self.config, [f"tasks.{task}.{path}", path] if task else [path]
         for values in (own.per_preset.get(preset, {}), own.values, self.paper.config.values):

@@ -11,8 +11,12 @@ from typing import Any
 from regft_core.models.architectures import Architecture, LayerStack
 
 #: Families of rotary positions and norms before blocks, without segments and hidden dropout.
-_ROTARY: dict[str, Any] = {"hidden_dropout": (), "head_dropout": (), "attention_dropout": ("attention_dropout",)}
-_ROTARY["token_types"] = False
+_ROTARY: dict[str, Any] = {
+    "hidden_dropout": (),
+    "head_dropout": (),
+    "attention_dropout": ("attention_dropout",),
+    "token_types": False,
+}
 #: Text embedders that are decoders: transformers' classifiers read one token of them.
 _EMBEDDER: dict[str, Any] = {**_ROTARY, "head": (), "summary": "last", "padding": None}
 _ROWS = (

@@ -44,7 +44,7 @@ class Value(StrictModel):
             yield (), f"a setting has exactly one of {', '.join(ORIGINS)}"
 
     def names(self, task: str) -> bool:
-        """Whether something is said of ``task``."""
+        """Whether ``task`` has a value here."""
         return task in self.on or "value" in self.model_fields_set
 
     def of(self, task: str) -> Any:
@@ -56,7 +56,7 @@ class Value(StrictModel):
         return next(name for name in ORIGINS if getattr(self, name))
 
 
-#: Setting, or pattern with ``*``, -> what is said of it.
+#: Setting, or pattern with ``*``, -> its value.
 Values = dict[str, Value]
 
 
@@ -112,9 +112,9 @@ class Item:
         return self.paper.name, not self.config.item.startswith("Table"), numbers or [99]
 
     def value(self, preset: str, path: str, task: str = "") -> Value | None:
-        """What is said of a setting: the strongest values are those of single presets, the weakest the paper's.
+        """Return the declared value of a setting: the preset's own, else the item's, else the paper's.
 
-        What is said of one task (``tasks.<task>.<path>``) comes first, a pattern last.
+        A value of one task (``tasks.<task>.<path>``) comes first, a pattern last.
         """
         own, named = self.config, [f"tasks.{task}.{path}", path] if task else [path]
         for values in (own.per_preset.get(preset, {}), own.values, self.paper.config.values):
@@ -162,5 +162,5 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matches(key: str, path: str, tasks: Collection[str]) -> bool:
-    """Whether what is said under ``key`` is said of the setting ``path``."""
+    """Whether ``key`` names the setting ``path``, of all tasks or of one of these."""
     return any(fits(key, name) for name in (path, *(f"tasks.{task}.{path}" for task in tasks if task)))

@@ -139,19 +139,24 @@ def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
     means = {b.name: {n: -sign(b.primary) * e.mean for n in names if (e := b.estimate(n)) is not None} for b in blocks}
     # By mean score, ties shared; methods without a finished run have none.
-    ranks, lines = pd.DataFrame(means, index=names).rank(), []
+    ranks = pd.DataFrame(means, index=names).rank()
+    lines = []
     for name in names:
-        rows, rank = [row for block in blocks if (row := block.row(name)) is not None], None
+        rows = [row for block in blocks if (row := block.row(name)) is not None]
+        rank = None
         if ranks.loc[name].notna().all() and all(name in block.ranks for block in blocks):
             # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
             every = [(ranks.loc[name, b.name], b.ranks[name].best, b.ranks[name].worst) for b in blocks]
             rank = Bounds(*(float(np.mean(values)) for values in zip(*every)))
         comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
-        failed = sum(len(row.failed) + len(row.collapsed) for row in rows)
-        words: Mapping[str, Mapping[str, int]] = {
-            role: Counter(c.verdict.word for c in comparisons if c.plays(role)) for role in ROLES
-        }
-        lines.append(AcrossTasks(name, rank, failed, sum(len(row.runs) for row in rows), words))
+        line = AcrossTasks(
+            method=name,
+            mean_rank=rank,
+            failed=sum(len(row.failed) + len(row.collapsed) for row in rows),
+            runs=sum(len(row.runs) for row in rows),
+            words={role: Counter(c.verdict.word for c in comparisons if c.plays(role)) for role in ROLES},
+        )
+        lines.append(line)
     return tuple(lines)
 
 

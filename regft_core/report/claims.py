@@ -51,7 +51,8 @@ class Tested:
     """One column of a claim against one opponent. Gains are positive in the claim's direction.
 
     Attributes:
-        printed, ours: in points, or the logarithm of a ratio; ``ours`` is None without one of the ``seeds`` of both.
+        printed, ours: in points, or the logarithm of a ratio; ``ours`` is None without a seed that both finished.
+        seeds: number of those.
         detectable: smallest true gain that these runs detect 80% of the time.
         why: the reason where it was not tested.
     """
@@ -251,7 +252,11 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
 
 
 def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str:
-    """``+1.23 [-0.31, +2.72]``; of a logarithm of a ``ratio`` ``0.60× [0.40×, 0.90×]``; ``free``: of any size."""
+    """``+1.23 [-0.31, +2.72]``; the interval only where there is one.
+
+    ``ratio``: the logarithm of how many times smaller a deviation is, shown as ``0.60× [0.40×, 0.90×]``.
+    ``free``: a number of any size.
+    """
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
     ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))

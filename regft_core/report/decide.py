@@ -35,6 +35,7 @@ def decide(
 
     Args:
         arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
+        seeds: of the grid; the command names the first one.
         without_export: methods whose runs no directory can hold; no command is given for them.
         fixed: methods that more rows would not change.
     """
@@ -61,8 +62,9 @@ def decide(
     if grows and block.described.folded:
         task = block.described.model_dump()
         share = sum(of_seed(task, s)["counts"]["train"] for s in seeds) / len(seeds) / task["counts"]["dev"]
+    elsewhere = held(others) if others else [None] * len(entered)
     choices = []
-    for row, belief, beyond in zip(entered, held(judges), held(others) if others else [None] * len(entered)):
+    for row, belief, beyond in zip(entered, held(judges), elsewhere, strict=True):
         grown = belief if row.method in fixed else of_all_rows(belief, share, perfect)
         same = tuple(other.method for other in block.rows if other.same_runs_as == row.method)
         choices.append(Choice(row.method, row.scores["dev"][metric].estimate, grown, row.cost.declared, same, beyond))

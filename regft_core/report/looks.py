@@ -38,7 +38,7 @@ class Look:
 
 
 class Looks:
-    """The looks of the past, and those that this report adds, which ``save`` writes down; nothing without a path."""
+    """Looks of the past and of this report, which ``save`` writes down. Without a path every look is the first."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path

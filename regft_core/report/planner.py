@@ -40,9 +40,11 @@ class Need:
 def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: float) -> list[Need]:
     """Return what every pair of methods takes to find ``difference``, in points. It is no look at the results.
 
-    ``seconds``: of one run of a cell; None where that is not known. Raises what the report does.
+    ``seconds``: of one run of a cell; None where that is not known. Raises what ``build_report`` does.
     """
-    report, looks, found = build_report(inputs, Looks(inputs.looks)), Looks(inputs.looks), []
+    report = build_report(inputs, Looks(inputs.looks))
+    looks = Looks(inputs.looks)  # those of the report hold its own
+    found = []
     for block in report.blocks:
         cells = {c.method: c for c in inputs.cells if (c.task, str(c.size)) == (block.task, block.size)}
         rows, earlier = {row.method: row for row in block.rows}, Counter[str]()

@@ -74,11 +74,13 @@ class PublishedTable:
 
     @property
     def nothing(self) -> str:
-        """Why none of its cells was run here; empty when one was."""
+        """Why nothing can be compared; empty when something is, or the paper's text lacks all its numbers."""
         cells = [(row, cell) for row, own in self.rows for cell in own if cell]
+        ran = [cell for _, cell in cells if cell.ours is not None]
+        if ran and all(cell.otherwise for cell in ran):
+            return "Another experiment than the paper's: nothing is subtracted and no claim is tested"
         reasons = list(dict.fromkeys(cell.why for row, cell in cells if row.copied_from is None))
-        ran = not cells or any(cell.ours is not None for _, cell in cells)
-        return "" if ran else f"None of its cells was run here: {'; '.join(reasons[:4])}"
+        return "" if ran or not cells else f"None of its cells was run here: {'; '.join(reasons[:4])}"
 
     @property
     def notes(self) -> Iterator[str]:

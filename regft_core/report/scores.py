@@ -40,8 +40,8 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
         for name in data.set_rows
     }
     judging = {name: by_metric[primary] for name, by_metric in arms.items()}
-    above = {name: [of for of in parents(name, inputs) if of.control_for in data.cells] for name in data.cells}
-    names = ordered({name: of[0].control_for if of else None for name, of in above.items()}, reference)
+    roles = {name: [r for r in as_control(name, inputs) if r.control_for in data.cells] for name in data.cells}
+    names = ordered({name: own[0].control_for if own else None for name, own in roles.items()}, reference)
     pairs = [pair for name in names if not data.cells[name].constant for pair in opposites(name, inputs, names)]
     comparisons = compared(data, judging, pairs, looks, config)
     plain, shared = plain_cell(data.cells, reference), inputs.training.get(data.task)
@@ -51,7 +51,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
         keys = [run.key for run in cell.runs]
         row = Row(
             **vars(cell),
-            control_for=tuple(above[name]) if name != reference else (),
+            control_for=tuple(roles[name]) if name != reference else (),
             scores={
                 place: {metric: _score(data, cell, place, metric, own) for metric, own in by_metric.items()}
                 for place, by_metric in arms.items()
@@ -120,14 +120,15 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
 # ------------------------------------------------------------------------------------- comparisons
 
 
-def parents(method: str, inputs: Inputs) -> list[Control]:
-    """What ``method`` is to the methods that it declares that it is a control for."""
-    declares = inputs.methods[method].config.control_for
-    return [control for control in inputs.controls if declares and control.name == method]
+def as_control(method: str, inputs: Inputs) -> list[Control]:
+    """Return what ``method`` controls for; nothing where its own file declares no ``control_for``."""
+    if not inputs.methods[method].config.control_for:
+        return []
+    return [control for control in inputs.controls if control.name == method]
 
 
 def ordered(parents: Mapping[str, str | None], reference: str) -> list[str]:
-    """The reference first, then methods in the order of the grid, each followed by those that have it as parent."""
+    """The reference first, then methods in the order of the grid, each followed by its controls."""
     order: list[str] = [reference] if reference in parents else []
 
     def add(name: str) -> None:

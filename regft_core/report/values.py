@@ -96,7 +96,7 @@ class Comparison(Pair):
 class Row(CellData):
     """One method in one block: what was read, and what follows from it."""
 
-    #: What it is to the methods of the block that it declares itself a control for.
+    #: Its part as a control of methods of the block (``scores.as_control``); empty for the reference.
     control_for: tuple[Control, ...]
     #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]

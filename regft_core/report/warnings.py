@@ -16,7 +16,7 @@ from regft_core.report.facts import TunedArm
 from regft_core.report.formatting import listed
 from regft_core.report.looks import looked_at
 from regft_core.report.read_grid import BlockData, Inputs
-from regft_core.report.scores import parents
+from regft_core.report.scores import as_control
 from regft_core.report.values import Block
 from regft_core.runs.environment import describe_environment
 from regft_core.settings.published import read_contamination
@@ -90,9 +90,10 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
     reference, present = inputs.config.reference, list(dict.fromkeys(name for block in data for name in block.cells))
     if present and reference not in present:
         yield f"The reference {reference} is not a method of the grid: differences and cost ratios to it are missing."
-    for name in (name for name in present if name != reference):
-        targets, above = inputs.methods[name].config.control_for, parents(name, inputs)
-        if targets and not any(control.control_for in present for control in above):
+    for name in present:
+        targets = inputs.methods[name].config.control_for
+        in_grid = any(control.control_for in present for control in as_control(name, inputs))
+        if targets and name != reference and not in_grid:
             yield f"{name} is a control for {listed(list(targets))}, not in the grid."
 
 

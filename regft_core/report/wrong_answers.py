@@ -33,7 +33,7 @@ MOST_LABELS = 12
 
 @dataclass(frozen=True)
 class SetAnswers:
-    """Answers to one set, of so many ``models``.
+    """Answers to one set, of ``models`` runs.
 
     Attributes:
         confusion: [L][L] rows by gold label and predicted label; None where a row has not exactly one label.

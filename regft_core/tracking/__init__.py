@@ -21,7 +21,8 @@ def sync(project: Project, trackers: Sequence[str] | None = None) -> str:
 
     Raises DataError where a file of ``work/`` is not what it should be, RegftError where trackers fail, after all.
     """
-    root, params, lines, failed = project.root, project.params, list[str](), list[str]()
+    root, params = project.root, project.params
+    lines, failed = list[str](), list[str]()
 
     def read() -> list[Entry]:
         without = read_failures(root)

@@ -44,7 +44,7 @@ class Value(StrictModel):
             yield (), f"a setting has exactly one of {', '.join(ORIGINS)}"
 
     def names(self, task: str) -> bool:
-        """Whether something is said of ``task``."""
+        """Whether ``task`` has a value here."""
         return task in self.on or "value" in self.model_fields_set
 
     def of(self, task: str) -> Any:
@@ -56,7 +56,7 @@ class Value(StrictModel):
         return next(name for name in ORIGINS if getattr(self, name))
 
 
-#: Setting, or pattern with ``*``, -> what is said of it.
+#: Setting, or pattern with ``*``, -> its value.
 Values = dict[str, Value]
 
 
@@ -162,5 +162,5 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def matches(key: str, path: str, tasks: Collection[str]) -> bool:
-    """Whether what is said under ``key`` is said of the setting ``path``."""
+    """Whether ``key`` names the setting ``path``, of all tasks or of one of these."""
     return any(fits(key, name) for name in (path, *(f"tasks.{task}.{path}" for task in tasks if task)))

@@ -167,6 +167,10 @@ def test_another_experiment_is_shown_and_marked(root: Path, changes: Any, why: s
     assert words.ours(own).endswith("†")
     assert words.ours(own) in found.html
     assert why in terminal(found, 120)
+    said = "Another experiment than the paper's: nothing is subtracted and no claim is tested"
+    numbers = json.loads((root / "reports" / "results.json").read_text())
+    assert (found.published[0].nothing, numbers["published"]["p_table1"]["nothing"]) == (said, said)
+    assert said in terminal(found, 120)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +229,7 @@ def test_a_checkpoint_of_another_task_fits_the_columns_that_start_from_it(encode
     found = report(encoders, {"name": TUNED, "revision": "2a8f12d"})
     assert cell(found, "Good", "rte").difference is not None
     assert cell(found, "Good", "sst2").difference is None
+    assert found.published[0].nothing == "", "rte is compared"
     assert "roberta-large, tuned on mnli here, roberta-large in the paper" in cell(found, "Good", "sst2").otherwise[0]
 
 

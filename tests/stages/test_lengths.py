@@ -89,7 +89,7 @@ def prepared(tmp_path: Path) -> Path:
 
 
 def rows_of(root: Path, **counts: int) -> list[str]:
-    """What is said of a task whose drawn rows have these labels."""
+    """Return the warnings of a task whose drawn rows have these labels."""
     folder = root / "work" / "subsamples" / "reviews" / "16"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text(json.dumps({"seeds": {"0": {"label_counts": counts}}}))

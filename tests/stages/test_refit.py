@@ -129,7 +129,7 @@ def test_a_phase_of_the_final_model_is_the_mean_of_the_evaluated_runs(tmp_path: 
     assert finished_run(alone)[1].key not in {record.key, *trained}
 
 
-# ------------------------------------------------------------------------------------ what is said of it
+# ------------------------------------------------------------------------------------ its numbers and its card
 
 
 def test_temperature_is_that_of_all_out_of_fold_logits(folded: Path, final: Path) -> None:

@@ -45,11 +45,12 @@ def figures(block: Block) -> dict[str, str]:
 
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
+    told = [row for row in block.rows if not row.constant]  # a constant answer does not stretch the axis
     shown, ends = dict[str, list[Marks]](), dict[str, list[float]]()
     for name in block.set_rows:
-        title, told = f"{name} (n = {block.sets[name]})", [row for row in block.rows if not row.constant]
+        title = f"{name} (n = {block.sets[name]})"
         shown[title] = _dots(block, name)
-        estimates = (row.scores[name][block.primary].estimate for row in told)  # by which the axis goes
+        estimates = (row.scores[name][block.primary].estimate for row in told)
         ends[title] = [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
     x = block.primary + (" × 100" if factor(block.primary) == 100 else "")

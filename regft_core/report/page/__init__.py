@@ -22,8 +22,8 @@ from regft_core.report.figures import LIGHT
 from regft_core.report.figures.evaluation_charts import over_sizes, table_figures
 from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.read_grid import Inputs
-from regft_core.report.scores import parents
-from regft_core.report.values import Block, Comparison, Report, Row, smaller
+from regft_core.report.scores import as_control
+from regft_core.report.values import Block, Comparison, Report, Row, by_size, smaller
 from regft_core.report.wrong_answers import MOST_LABELS
 from regft_core.settings.layers import settings
 from regft_core.statistics import verdict
@@ -45,9 +45,9 @@ def _environment() -> Environment:
         "capitalise": lambda text: text[:1].upper() + text[1:],
         # The full value for sorting and for those who read the source; empty when there is none.
         "sort_value": lambda value: "" if value is None or value != value else repr(float(value)),
-        **{"plural": plural, "draws": facts.draws, "split_line": split_line},
-        **{"in_order": lengths.in_order, "share": lengths.share},
     }
+    others = (plural, facts.draws, split_line, lengths.in_order, lengths.share)
+    environment.filters |= {function.__name__: function for function in others}
     environment.globals |= {
         **{"grid": published_table.grid, "family": claims.family, "rule": claims.RULE},
         "most_labels": MOST_LABELS,
@@ -91,7 +91,7 @@ def render(
         size_scores=size_scores,
         size_numbers=size_numbers,
         methods={name: methods[name] for name in present},
-        parents={name: parents(name, inputs) for name in present},
+        as_control={name: as_control(name, inputs) for name in present},
         uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
         sources=[
             (name, source)
@@ -99,7 +99,7 @@ def render(
             for source in settings(methods[name], discover())
             if source.given or source.value is not None
         ],
-        tasks={block.task: [b for b in report.blocks if b.task == block.task] for block in report.blocks},
+        tasks=by_size(report.blocks),
         models=[*{canonical_json(trained.model): trained.model for trained in manifests}.values()],
         versions=[*{canonical_json(trained.versions): trained.versions for trained in manifests}.values()],
         training=shared,

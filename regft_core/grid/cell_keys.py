@@ -33,9 +33,10 @@ from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
 from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import PlanRow, plan_rows
+from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import settings
 from regft_core.settings.project import Cell, Project, cells
-from regft_core.settings.published import read_contamination, read_published
+from regft_core.settings.published import read_published
 
 FOLDER = Path("work") / "plan"
 #: In the output of a stage: cell -> why it is not there.

@@ -77,7 +77,10 @@ def f1_macro(gold: Array, predicted: Array, weights: Array, positive: int | None
 
 
 def f1_micro(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
-    """F1 of all decisions about labels together: 2 hits / (labels predicted + labels there), over rows and labels."""
+    """F1 of all decisions about labels together: 2 hits / (labels predicted + labels there), over rows and labels.
+
+    For examples with several labels; with exactly one label each it is the accuracy.
+    """
 
     def labels(sets: Array) -> Array:
         return np.bitwise_count(sets).astype(np.float64)
@@ -126,9 +129,10 @@ def mse(gold: Array, predicted: Array, weights: Array, positive: int | None) -> 
 
 
 def r2_of_one_run(gold: Array, predicted: Array, positive: int | None) -> float:
-    """Share of the targets' variance that the predictions explain; 0 for their mean, and where they are constant.
+    """Share of the targets' variance that the predictions explain (R^2).
 
-    1 - sum (y - p)^2 / sum (y - mean y)^2, which sees the scale of the predictions; a correlation does not.
+    1 - sum (y - p)^2 / sum (y - mean y)^2, which sees the scale of the predictions; a correlation does not. It is 0 for
+    the mean of the targets, negative below it, and 0 where the targets are constant.
     """
     if is_constant(gold):
         return 0.0
@@ -136,12 +140,12 @@ def r2_of_one_run(gold: Array, predicted: Array, positive: int | None) -> float:
 
 
 def r2(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
-    """As ``r2_of_one_run``, of resamples."""
+    """R^2 of resamples, as ``r2_of_one_run``; 0 where a resample drew one value only."""
     n = float(len(gold))
     y = gold - gold.mean(dtype=np.float64)  # centred on the full sample: no cancellation
     variance = weights @ y**2 / n - (weights @ y / n) ** 2
     error = weights @ ((predicted - gold) ** 2).T / n
-    varied = (variance > 1e-12 * y.var()) & (not is_constant(gold))  # else a resample that drew one value only
+    varied = (variance > 1e-12 * y.var()) & (not is_constant(gold))
     return np.where(varied[:, None], 1 - error / np.where(varied, variance, 1.0)[:, None], 0.0)
 
 

@@ -11,7 +11,8 @@ from regft_core.evaluate.analysis_result import RUN
 from regft_core.models.fetch import ALIASES
 from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig, split_part, weights_of
-from regft_core.settings.published import Encoder, PublishedConfig, PublishedRow, between_phases, in_directory, named
+from regft_core.settings.encoders import Encoder, between_phases, in_directory, named
+from regft_core.settings.published import PublishedConfig, PublishedRow
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 

@@ -19,7 +19,7 @@ from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.scores import as_control
 from regft_core.report.values import Block
 from regft_core.runs.environment import describe_environment
-from regft_core.settings.published import read_contamination
+from regft_core.settings.encoders import read_contamination
 
 #: Fewer show little (``benchmarks/statistics.md``).
 FEW_SEEDS = 6

@@ -17,8 +17,8 @@ from regft_core.runs.opened_project import Job, versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Logged, Work, seal
+from regft_core.settings.encoders import facts
 from regft_core.settings.project import Cell, parse_size
-from regft_core.settings.published import facts
 from regft_core.settings.run_config import run_config
 
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.

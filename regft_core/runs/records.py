@@ -149,7 +149,7 @@ class Manifest(SearchManifest):
     reads_encoder: bool = True
     #: False for a constant answer, which is a line of reference.
     reads_text: bool = True
-    #: What the encoder's config.json says of its origin (``settings/published.py``).
+    #: What the encoder's config.json says of its origin (``settings/encoders.py``).
     encoder: dict[str, Any] = {}
     #: Every setting that acts, by its path.
     settings: dict[str, Any]

@@ -39,8 +39,6 @@ ONE_OR_MORE = BeforeValidator(lambda given: [given] if isinstance(given, str) el
 OneOrMoreNames = Annotated[NameList, ONE_OR_MORE]
 #: What is laid over a method's file, or over the ``training`` of a phase or task; it is checked as part of that.
 Layer = dict[str, Any]
-
-
 #: Keys that lead to a place, and a sentence on what is wrong there.
 Inconsistency = tuple[tuple[str | int, ...], str]
 
@@ -57,7 +55,10 @@ class StrictModel(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _told(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Raise what is inconsistent, or errors of fields; those of an unknown or missing key hold the fields."""
+        """Raise the errors of single fields, or where there are none the inconsistencies between fields.
+
+        The error of an unknown or missing key has the model's fields in its context, for the hint.
+        """
         details: list[InitErrorDetails] = []
         try:
             valid = validate(data)

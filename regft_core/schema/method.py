@@ -35,7 +35,10 @@ class Cost:
 
     @property
     def ratio(self) -> float:
-        """In plain steps, or of a fit in epochs of them over its rows: a backward pass costs two forward ones."""
+        """Cost relative to a plain training step, of a fit to a plain epoch over the same rows.
+
+        A forward pass counts 1, a backward pass 2.
+        """
         return (self.forward + 2 * self.backward) / 3
 
 

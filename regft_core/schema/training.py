@@ -152,7 +152,7 @@ class MatchConfig(StrictModel):
 
 
 class PhaseTraining(TrainingConfig):
-    """The protocol with what a phase lays over it, before its length is multiplied."""
+    """The protocol of one phase: the shared one with the phase's own values, and a factor of its length."""
 
     steps_factor: Annotated[float, Field(gt=0, le=1000)] | MatchConfig = Field(
         1.0, description="multiplies the number of epochs; {match: method} gives the compute of that method"
@@ -160,7 +160,7 @@ class PhaseTraining(TrainingConfig):
 
 
 def scaled(training: TrainingConfig, factor: float) -> TrainingConfig:
-    """Return the protocol with ``factor`` times its epochs, and ``max_steps`` where it counts steps.
+    """Return the plain protocol with ``factor`` times its epochs, and ``max_steps`` where it counts steps.
 
     Raises ValueError: the result is too short or too long.
     """
@@ -172,4 +172,6 @@ def scaled(training: TrainingConfig, factor: float) -> TrainingConfig:
     # With max_steps the epochs count for nothing, so they alone may be cut to what is allowed; no epochs stay none.
     epochs = min(max(min(1, training.epochs), round(training.epochs * factor)), MAX_EPOCHS)
     values = {field: getattr(training, field) for field in TrainingConfig.model_fields} | {"epochs": epochs}
-    return TrainingConfig.model_construct(**values | ({name: length} if name == "max_steps" else {}))
+    if name == "max_steps":
+        values["max_steps"] = length
+    return TrainingConfig.model_construct(**values)  # a ``PhaseTraining`` loses its factor

@@ -120,7 +120,8 @@ class MethodBuilder:
         if file is None:
             return None
         document = file
-        if base != name:  # an arm is a variant of its base, whose words on itself and its relatives are not true of it
+        if base != name:
+            # The description and the relatives of the base are not those of its arm, which is a variant of the base.
             data = {key: value for key, value in file.data.items() if key not in _OF_THE_FILE}
             own = {"description": f"{base} with settings of its own", **data, "variant_of": [base]}
             document = replace(file, data=own)
@@ -185,7 +186,7 @@ class MethodBuilder:
 
 @dataclass(frozen=True)
 class _PhaseBuilder:
-    """The phases of one method, of what :meth:`MethodBuilder.build` is given; ``problems`` grows by their mistakes."""
+    """Builds the phases of one method from the arguments of :meth:`MethodBuilder.build`; adds to ``problems``."""
 
     builder: MethodBuilder
     name: str
@@ -221,7 +222,10 @@ class _PhaseBuilder:
         return tuple(phases)
 
     def _protocol(self, path: KeyPath, rows: str | None) -> TrainingConfig | None:
-        """Return the protocol of the task whose ``rows`` a phase trains on, with its own values; None: one is wrong."""
+        """Return the protocol of a phase; None where a value is wrong.
+
+        ``rows``: the task whose rows the phase trains on where that is another one.
+        """
         shared = self.builder.shared(rows or self.task)
         shared = shared if self.tuned is None else lay(shared, self.tuned)
         laid = lay(shared, self.document, (*path, "training"), "training")

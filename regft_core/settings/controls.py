@@ -32,7 +32,7 @@ class Control:
     Attributes:
         name: a listed arm, or one to list.
         control_for: the method.
-        differs_by: in what it differs from the method.
+        differs_by: how its settings differ from the method's, in a sentence.
         zero: whether it takes the ingredient away; else it has something in the ingredient's place.
         declared: the control that the method declares; ``name`` trains the same.
         listed: whether the grid has it.

@@ -5,7 +5,7 @@ regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inheri
 settings of ``params.yaml`` and of a task, and tuned values.
 
 An arm that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings, without all
-that its method's file says. In what two arms differ, option by option, is worked out here, too.
+that its method's file says. The last functions compare two arms, option by option.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
-    A phase before the last one, and a regulariser, has a setting of its own, which is True. Without regularisers of
-    strength 0 (``acting``), arms that are equal train the same bits.
+    A phase before the last one, and a regulariser, has a setting of its own, which is True. ``acting`` leaves out
+    regularisers of strength 0: arms with equal settings then train the same bits.
     """
     settings: dict[str, Any] = {f"model.{key}": value for key, value in method.config.model.items()}
     for phase in method.phases:
@@ -245,7 +245,7 @@ def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
 
 
 def undeclared(paths: Iterable[str], declared: Sequence[str]) -> list[str]:
-    """Return the paths of differences that are neither ``declared``, with or without their phase, nor below one."""
+    """Return the paths that no ``declared`` path names or contains; ``phases.finetune.`` may stand before it."""
     above = [path.removeprefix(f"phases.{FINETUNE}.") for path in declared]
     return [path for path in paths if not any(f"{path}.".startswith(f"{one}.") for one in above)]
 

@@ -199,7 +199,9 @@ class _Reader:
     """Turns nodes into values, with the line of each key and item; ``problems``: valid YAML that is refused here."""
 
     def __init__(self, file: str) -> None:
-        self.file, self.lines, self.problems = file, dict[KeyPath, int](), list[Problem]()
+        self.file = file
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[Problem] = []
 
     def value(self, node: Any, path: KeyPath) -> Any:
         """Return what stands at ``path``. Raises ConfigError where nodes nest too deep or aliases multiply."""

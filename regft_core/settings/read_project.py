@@ -22,12 +22,12 @@ from regft_core.schema.tasks import OodConfig, TaskConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.controls import controls_of, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
+from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import lay, on_task, shared_sections
 from regft_core.settings.method_errors import check_compositions, check_encoders, check_layers, check_lent, check_tuning
 from regft_core.settings.params_errors import check_evaluations, check_model, check_params, check_report, check_version
 from regft_core.settings.preset import in_small
 from regft_core.settings.project import LeftOut, Project
-from regft_core.settings.published import read_contamination
 from regft_core.settings.task_errors import check_folds, check_task, file_name, is_there, referenced_tasks
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import (

@@ -209,21 +209,22 @@ def _check_file(
         message, hint = f"'{use.split}' is not below data/", "copy the file below data/ and give its path from there"
         yield use.document.problem("outside-data", use.path, message, hint)
         return
+    folder, file, name = root / "data", below_data(use.split), file_name(use.split)
     try:
-        with opened(root / "data" / below_data(use.split), source) as table:
+        with opened(folder / file, source) as table:
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
-            sparse = declared.drop_empty and ".jsonl" in use.split.lower()
+            sparse = declared.drop_empty and ".jsonl" in file.name.lower()
             for key, message, hint in [] if sparse else missing_columns(table, declared):
-                text = f"{message} in {file_name(use.split)}"
-                yield document.problem("column-missing", (*columns, key), text, hint)
+                yield document.problem("column-missing", (*columns, key), f"{message} in {name}", hint)
     except WrongFile as error:
-        message, hint = f"{file_name(use.split)} {error}", error.hint
+        message, hint = f"{name} {error}", error.hint
         if error.code == "file-missing":
-            message, hint = f"there is no file {file_name(use.split)}", f"put it at {file_name(use.split)}"
-            files = [path.relative_to(root / "data").as_posix() for path in (root / "data").rglob("*")]
-            near = nearest(below_data(use.split).as_posix(), filter(lambda name: is_known(Path(name)), files))
-            hint = f"did you mean '{near}'?" if near and source.get is None else hint
-            hint += f": {source.get}" if source.get else ""
+            message, hint = f"there is no file {name}", f"put it at {name}"
+            others = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if is_known(path)]
+            if source.get:
+                hint += f": {source.get}"
+            elif near := nearest(file.as_posix(), others):
+                hint = f"did you mean '{near}'?"
         yield use.document.problem(error.code, use.path, message, hint)
 
 
@@ -243,12 +244,12 @@ def same_rows(root: Path, one: Source, split: str, other: Source, other_split: s
 
 
 def _is_below_data(root: Path, split: str) -> bool:
-    """Whether the path of a ``files`` split stays below ``data/``, whatever is there, and is no link out of it."""
+    """Whether the path of a ``files`` split stays below ``data/``; that of a link to a file outside does not."""
     relative, folder = below_data(split), root / "data"
     if relative.is_absolute() or split.startswith("~") or ".." in relative.parts or {"\\", "\0"} & set(split):
         return False
     # DVC may link tracked files into its cache; a link to anywhere else would escape its watch.
-    homes, path = (folder.resolve(), (root / ".dvc" / "cache").resolve()), folder / relative
+    path, homes = folder / relative, (folder.resolve(), (root / ".dvc" / "cache").resolve())
     return what_is(path) != "a file" or any(path.resolve().is_relative_to(home) for home in homes)
 
 

@@ -66,19 +66,20 @@ def _place(data: Any, location: tuple[Any, ...], kind: str) -> KeyPath:
 
 
 def _single(document: Document, at: KeyPath, item: Any) -> Iterator[Problem]:
-    kind, key, fields = item["type"], str(at[-1]) if at else "", item.get("ctx", {}).get("fields", {})
+    kind, key = item["type"], str(at[-1]) if at else ""
+    fields = item.get("ctx", {}).get("fields", {})  # only a ``StrictModel`` tells them
     if kind == "extra_forbidden":
-        hint = suggestion(key, fields, "allowed here") if fields else "no keys are allowed here"
+        hint = suggestion(key, fields, "allowed here") if fields else "remove it"
         yield document.problem("unknown-key", at, f"unknown key '{key}'", hint)
     elif kind == "missing" and isinstance(item["loc"][-1], int):
         yield document.problem("invalid-value", at, f"is too short; allowed: at least {item['loc'][-1] + 1} items")
     elif kind == "missing":
         near = nearest(key, [name for name in document.value(at[:-1]) if isinstance(name, str) and name not in fields])
-        description = fields[key].description or "the key has no default"
+        description = (fields[key].description if key in fields else None) or "the key has no default"
         yield document.problem(
             "key-missing", at, f"'{key}' is missing", f"'{near}' may be a misspelling of it" if near else description
         )
-    elif kind == "union_tag_not_found":
+    elif kind == "union_tag_not_found":  # ``Source`` is the one union with a tag
         kinds = TypeAdapter(Source).json_schema()["discriminator"]["mapping"]
         yield document.problem("key-missing", (*at, "kind"), "'kind' is missing", f"allowed: {listing(sorted(kinds))}")
     elif kind == "union_tag_invalid":

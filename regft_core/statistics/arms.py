@@ -184,14 +184,17 @@ class Arms:
     ) -> Estimate:  # fmt: skip
         """The mean over ``seeds``; those of ``every`` that are missing are excluded."""
         level, excluded = self._confidence if confidence is None else confidence, sorted({*every} - {*seeds})
-        if self._apart is None or self._judged is None or not seeds:
-            if self._apart is not None:  # all seeds are evaluated on the same groups
-                values = observed + stretch(self._apart.clusters, level) * (values - observed)
+        if self._apart is None or not seeds:
             return two_level(seeds, excluded, observed, values, level, self._rng_seed)
-        n, mean, shares = len(seeds), float(observed.mean()), self._apart.shares[:, columns]
+        wider = stretch(self._apart.clusters, level)
+        if self._judged is None:  # all seeds are evaluated on the same groups
+            values = observed + wider * (values - observed)
+            return two_level(seeds, excluded, observed, values, level, self._rng_seed)
+        n, mean = len(seeds), float(observed.mean())
+        shares = self._apart.shares[:, columns]
         moved = np.where(shares > 0, shares * (values - mean), 0.0)
         by_rows = moved.mean(axis=1)
-        by_rows = self._overlap(seeds) * stretch(self._apart.clusters, level) * (by_rows - by_rows.mean())
+        by_rows = self._overlap(seeds) * wider * (by_rows - by_rows.mean())
         replicates = mean + by_rows
         if n > 1:
             spread, rows = float(np.var(observed, ddof=1)), float(np.var(moved, axis=0).mean())

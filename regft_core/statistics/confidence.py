@@ -1,6 +1,7 @@
-"""Confidence of a classifier: whether it is honest, and below which one no answer should be given.
+"""Calibrate the confidence of a classifier, and find the threshold below which it should give no answer.
 
-The temperature is that of Guo et al., ICML 2017, section 4.2; the threshold has a guaranteed accuracy:
+The temperature is that of Guo et al., ICML 2017, section 4.2. The threshold guarantees an accuracy of the answers that
+are given.
 
 Rows are sorted by confidence. For a number m of the most confident rows, the exact binomial bound of Clopper and
 Pearson (Biometrika 1934) says how accurate answers above that threshold are at least. Several m are tested, so they

@@ -1,4 +1,4 @@
-"""Forecasts: what more training rows, trials or seeds would show, and how looks at earlier seeds share the error.
+"""Forecast what more training rows, trials or seeds would show, and share the error among looks at earlier seeds.
 
 Rows: a power law through the scores at several sizes, score(n) = c - b n^-a with b >= 0, the form that learning curves
 of classifiers follow over a wide range (Hestness et al., arXiv:1712.00409). ``a`` comes from a grid, c and b from

@@ -1,4 +1,4 @@
-"""What the documents tell to type: lines of shell, commands in the text, Python, YAML, examples of ``--help``."""
+"""Find commands and code in the documents. Commands parse, YAML is valid, named files and tests exist."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_yaml_that_is_shown_is_valid(place: str, text: str, tmp_path: Path) -> N
         document = load_yaml(tmp_path / "shown.yaml", tmp_path, part)
         kinds = [model for model in (TaskConfig, Params, MethodConfig) if set(document.data) <= set(model.model_fields)]
         assert kinds, f"no file has all of these keys: {sorted(document.data)}"
-        # An example is a part of a file; what is said of a key that it lacks has no line.
+        # An example is a part of a file; the problem of a key that it lacks has no line.
         found = [validate(kind, document)[1] for kind in kinds]
         wrong = [[one for one in problems if one.line and one.code != "key-missing"] for problems in found]
         assert [] in wrong, wrong

@@ -1,4 +1,4 @@
-"""Calibration, sensitivity of weights, confidence of tokens and projected views, against answers by hand."""
+"""Analyses with answers worked out by hand: calibration, sensitivity of weights, confidence of tokens, views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regft_core.schema.training import TrainingConfig
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished, judged, run_of
 from tests.methods.harness import examples
 
-#: Confidences 0.6, 0.6, 0.8, 0.9 of which the first and the last two are right.
+#: Probabilities of two labels. The confidences are 0.6, 0.6, 0.8 and 0.9; the second answer is wrong.
 FOUR = [(0.4, 0.6), (0.4, 0.6), (0.2, 0.8), (0.9, 0.1)]
 GOLD = [1, 0, 1, 0]
 
@@ -123,9 +123,6 @@ def test_a_histogram_by_hand() -> None:
     assert [row[2] for row in rows] == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
 
-# --------------------------------------------------------------------------------------------------- views
-
-
 def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_point() -> None:
     trained = TinyModel()
     trained.views = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
@@ -150,8 +147,6 @@ def test_t_sne_keeps_clusters_apart_and_follows_the_seed() -> None:
     assert apart > 2 * max(np.linalg.norm(own - own.mean(0), axis=1).mean() for own in (first, second))
     assert np.array_equal(points, views.tsne(clusters, 0))
 
-
-# ------------------------------------------------------------------------------------------ what TDT says
 
 SETTING = Setting(kind="classification", num_labels=2, seed=0, training=TrainingConfig())
 KEPT = {"unit.weight": torch.zeros(1, 4), "unit.bias": torch.zeros(1)}

@@ -40,7 +40,7 @@ from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
 PRESETS = REPOSITORY / "pipelines" / "presets"
 #: As many as the packaged encoder has, so that methods find the layers that their files name.
 LAYERS = 6
-#: What stands in a checkpoint's name for its family; the first that fits, else bert, as of all Chinese ones.
+#: Families by their word in a checkpoint's name, the first that fits; else bert, as for all Chinese checkpoints.
 FAMILIES = ("xlnet", "electra", "deberta", "bart", "roberta")
 #: Presets that are no experiment of a paper, so that nothing printed stands beside their numbers.
 OWN = {"distil_mpnet", "unlabelled_film"}

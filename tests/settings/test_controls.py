@@ -1,4 +1,4 @@
-"""Controls: what a method declares, what they inherit and differ in, how they are tuned and listed; those shipped."""
+"""Controls: what methods declare, what controls inherit, how they differ, are tuned and listed; shipped controls."""
 
 from __future__ import annotations
 

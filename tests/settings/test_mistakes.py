@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from regft_core.errors import ConfigError
+from regft_core.settings.document import Document
+from regft_core.settings.validate import validate
 from tests.settings.conftest import edit, load_project
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
@@ -297,3 +300,11 @@ def test_no_wrong_value_is_a_traceback(
                 (root / file).write_text(text, encoding="utf-8")
             with suppress(ConfigError):
                 load_project(root, registry, params_text=text if file == PARAMS else None)
+
+
+def test_a_missing_option_of_a_model_that_is_not_strict_is_no_traceback() -> None:
+    class Options(BaseModel):
+        share: float
+
+    (problem,) = validate(Options, Document({}, {}, "noise.yaml"))[1]
+    assert (problem.code, problem.key) == ("key-missing", "share")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
         show(report, output.console(width=None if sys.stdout.isatty() else LOG_COLUMNS))
     show(report, Console(file=(text := io.StringIO()), width=COLUMNS))
     write_text(root / LEADERBOARD, text.getvalue())  # what `regft run` shows when nothing is stale
-    PRINTED.add(root.resolve())
+    if PRINTED in os.environ:
+        Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are there too.
     from regft_core.tracking import sync
 

@@ -6,6 +6,7 @@ import argparse
 import shlex
 import shutil
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
@@ -27,8 +28,8 @@ from regft_core.settings.yaml_paths import LEADERBOARD, PRESETS, names, no_proje
 
 from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refuse_contradictions
 
-#: Folders of projects whose leaderboard stage report has printed in this process.
-PRINTED: set[Path] = set()
+#: The variable with a file that stage report makes when it has printed the leaderboard, in whichever process.
+PRINTED = "REGFT_PRINTED"
 
 
 @command(argument("--config", "config.yaml of a run in MLflow: run it again instead of the project"))
@@ -60,12 +61,13 @@ def run(root: Path, arguments: argparse.Namespace) -> None:
 
 def run_and_show(root: Path) -> None:
     """`dvc repro` with the leaderboard at the end, also when there was nothing to do; exits when cells failed."""
-    PRINTED.clear()
-    if done := repro(root):
-        sys.exit(done)
-    if root.resolve() not in PRINTED and (root / LEADERBOARD).is_file():
-        print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
-        print("nothing was out of date; report: reports/report.html")
+    with tempfile.TemporaryDirectory() as folder:
+        printed = Path(folder) / "printed"
+        if done := repro(root, {PRINTED: str(printed)}):
+            sys.exit(done)
+        if not printed.is_file() and (root / LEADERBOARD).is_file():
+            print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
+            print("nothing was out of date; report: reports/report.html")
 
 
 def require_project(root: Path) -> None:

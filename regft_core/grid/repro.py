@@ -21,13 +21,13 @@ from regft_core.runs.code import package_root
 COMMAND = ["python", "-m", "regft_core"]
 
 
-def repro(folder: Path) -> int:
-    """`dvc repro` in a folder, its stages in this process; its exit code."""
+def repro(folder: Path, more: dict[str, str] | None = None) -> int:
+    """`dvc repro` in a folder with ``more`` variables, its stages in this process; its exit code."""
     from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
 
     logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
     before = dict(os.environ)  # a caller's own process, say a notebook, keeps its variables
-    os.environ |= environment()
+    os.environ |= environment() | (more or {})
     try:
         with output.unguarded(), contextlib.chdir(folder), _stages_here():
             return int(dvc(["repro"]))

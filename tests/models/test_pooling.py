@@ -196,3 +196,13 @@ def test_a_repeated_batch_has_its_windows_twice(load):
     batch = batch_of(loaded, Reading(windows=3, stride=2))
     once, twice = logits_of(loaded.model, batch), logits_of(loaded.model, repeat_batch(batch, 2))
     assert torch.allclose(torch.cat([once, once]), twice, atol=1e-6)
+
+
+def test_gradients_reach_the_tokens_of_every_window(load):
+    loaded = load("bert", pooling="mean")
+    batch = batch_of(loaded, Reading(windows=3, stride=2), chosen=(0,))
+    logits_of(loaded.model, batch).square().sum().backward()
+    gradient = loaded.model.get_input_embeddings().weight.grad
+    read = set(batch.input_ids.flatten().tolist())
+    assert len(read) > 14
+    assert all(gradient[token].abs().sum() > 0 for token in read)

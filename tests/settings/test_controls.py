@@ -12,8 +12,9 @@ import yaml
 
 from regft_core.errors import ConfigError
 from regft_core.hooks.description import Flip
+from regft_core.hooks.registry import discover
 from regft_core.runs.opened_project import open_project
-from regft_core.schema.method import Method
+from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.controls import missing, warnings_of, with_controls
 from regft_core.settings.derived import differences, takes_away, undeclared
 from regft_core.settings.project import Project, trials_of
@@ -214,17 +215,22 @@ def test_missing_controls_are_found(build: Any, registry: dict[str, Any]) -> Non
 PRESETS = names(REPOSITORY, "pipelines/presets")
 #: Of plain fine-tuning with an arm's compute: that its protocol is the arm's own is asserted by itself.
 MATCHED = "_matched_compute"
+#: Methods whose compute is a whole number of epochs, and of steps.
+SOUPS = ("uniform_soup", "greedy_soup", "greedy_soup_released", "tdt", "tdt_without_ranking")
+#: Divisible by the batch size, also 80% of them.
+ROWS = 320
 
 
 @cache
-def shipped() -> Project:
-    """A project that lists every shipped method."""
+def shipped(steps: int | None = None) -> Project:
+    """A project that lists every shipped method; those of whole epochs where the protocol counts ``steps``."""
+    soups = ["vanilla", *(one for name in SOUPS for one in (name, f"{name}{MATCHED}"))]
     params = {
         "model": {"name": "minilm"},
         "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
-        "methods": names(REPOSITORY, "pipelines/methods"),
+        "methods": soups if steps else names(REPOSITORY, "pipelines/methods"),
         "subsample": {},
-        "training": {"epochs": 4},
+        "training": {"max_steps": steps} if steps else {"epochs": 4},
         "report": {"reference": "vanilla"},
     }
     return open_project(REPOSITORY, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
@@ -305,3 +311,25 @@ def test_every_arm_of_a_preset(name: str) -> None:
     assert check(project, None)
     for task in project.params.grid.tasks:
         check(project, task)
+
+
+def passes(method: Method) -> float:
+    """Steps of all phases and members in which a pass forward and back counts one; all batches are of one size."""
+    total = 0.0
+    for phase in method.phases:
+        steps = optimiser_steps(phase.training, int(ROWS * phase.data.split))
+        total += steps * phase.members * phase.ratio(discover())
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),  # a search that counts epochs has no compute in steps
+    [*((name, steps) for name in SOUPS for steps in (None, 50)), ("weight_mixup_k5", None), ("weight_mixup", None)],
+)
+def test_a_compute_control_takes_as_many_plain_passes(name: str, steps: int | None) -> None:
+    project = shipped(steps)
+    arm, control = built(project, name, None), built(project, name + MATCHED, None)
+    assert arm is not None
+    assert control is not None
+    epoch = ROWS / arm.training.batch_size
+    assert passes(control) == pytest.approx(passes(arm), abs=1e-9 if name in SOUPS else epoch / 2)

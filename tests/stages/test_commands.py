@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from regft_core.disk.files import write_text
 from regft_core.errors import RegftError
 from regft_core.output import Guarded, console, guard, unguarded, without_control
-from stages import cli
+from regft_core.settings.yaml_paths import LEADERBOARD
+from stages import cli, run
 from tests.small_project import REPOSITORY, build, stage
 
 
@@ -162,3 +164,18 @@ def test_a_console_colours_its_own_text_only(monkeypatch: pytest.MonkeyPatch) ->
     assert raw.getvalue().startswith("\x1b[1m")
     assert "\x1b]" not in raw.getvalue()
     assert "\r" not in raw.getvalue()
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_run_shows_the_leaderboard_once_in_whichever_process_it_was_printed(
+    printed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def repro(folder: Path, more: dict[str, str]) -> int:
+        program = "import os; open(os.environ['REGFT_PRINTED'], 'w')" if printed else ""
+        return subprocess.run([sys.executable, "-c", program], env=os.environ | more).returncode
+
+    monkeypatch.setattr(run, "repro", repro)
+    write_text(tmp_path / LEADERBOARD, "the leaderboard\n")
+    run.run_and_show(tmp_path)
+    shown = capsys.readouterr().out
+    assert shown.count("the leaderboard") == shown.count("nothing was out of date") == int(not printed)

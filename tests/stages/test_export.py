@@ -30,7 +30,8 @@ from regft_core.serve.predict import predict_file
 from regft_core.settings.project import Cell
 from tests.errors import raises_code
 from tests.hub_double import serving
-from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv
+from tests.promises.kit import done
+from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, write_csv
 
 
 def card_of(directory: Path) -> str:
@@ -71,6 +72,16 @@ def test_the_hub_reads_the_scores_of_a_card_that_is_pushed(
         pushed = hub.find("models", "someone/new")
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         assert (hub.made, pushed.files) == (["new"], {name: path.read_bytes() for name, path in files.items()})
+
+
+def test_the_commands_that_the_report_names_work(trained: Path) -> None:
+    page = (trained / "reports" / "report.html").read_text()
+    name, *arguments = re.search(r"<pre>regft (export [^<]+)</pre>", page)[1].split()
+    exported = done(trained, name, *arguments)
+    command = re.search(r"regft (predict --model \S+ --data new.csv --out predictions.csv)", exported)[1]
+    write_csv(trained / "new.csv", [("review", "one", "other"), ("good film", "good", "bad")])
+    done(trained, *command.split(), "--overwrite")
+    assert (trained / "predictions.csv").is_file()
 
 
 def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ task over answers to rows that a member's fit had not seen, from five folds of t
 prior weights (stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
 
 ``beside: <phase>`` averages these probabilities (values) with those of the model that an earlier phase has trained,
-which has n / (n + 200) of the weight: of n training rows, half at 200.
+which has n / (n + even_rows) of the weight: of n training rows, half at ``even_rows``.
 
 Decisions:
 - a member's strength is chosen on all training rows, and its fits inside the folds take it: the rows that choose the
@@ -63,8 +63,8 @@ Member = Literal["words", "embeddings", "joined", "cosine"]
 FEATURE_BATCH = 64
 #: Prior parts of the average, where they are not one.
 PARTS = {"joined": 2}
-#: Where the weights of the model ``beside`` are kept, and the rows at which it is half of the answer.
-BESIDE, EVEN_ROWS = "beside.", 200
+#: Where the weights of the model ``beside`` are kept.
+BESIDE = "beside."
 
 
 class StackingConfig(StrictModel):
@@ -72,6 +72,7 @@ class StackingConfig(StrictModel):
         ["words", "embeddings", "joined", "cosine"], min_length=1, description="what is averaged"
     )
     beside: Name | None = Field(None, description="earlier phase whose model answers, too; none when absent")
+    even_rows: int = Field(200, ge=0, description="training rows at which the model beside is half of the answer")
 
 
 class Stacking(Regulariser):
@@ -82,6 +83,7 @@ class Stacking(Regulariser):
     sources = {
         "members": "ours: solved models that err on different rows",
         "beside": "ours: a fine-tuned model errs on different rows again",
+        "even_rows": "ours: what solved models add falls with the rows (benchmarks/README.md)",
     }
 
     @classmethod
@@ -181,7 +183,7 @@ class Stacking(Regulariser):
         found = probabilities(kind, average)
         if trainee is not None and (beside := behind(BESIDE, kept)):
             tuned = self._tuned(trainee, beside, batches)
-            share = (rows := float(kept["rows"])) / (rows + EVEN_ROWS)
+            share = (rows := float(kept["rows"])) / (rows + self.options.even_rows)
             found = (1 - share) * found + share * probabilities(kind, tuned)
         return logits_of(kind, found).astype(np.float32)
 

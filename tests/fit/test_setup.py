@@ -88,12 +88,12 @@ def test_too_few_minutes_say_how_many_are_needed() -> None:
 
 def test_a_name_that_is_not_compared_is_refused(tmp_path: Path) -> None:
     shipped = (REPOSITORY / "pipelines" / "own_data.yaml").read_text()
-    wrong = shipped.replace("prefer: [lp_ft_combination,", "prefer: [lp_ft_combinaton,").replace("uda: *", "udo: *")
+    wrong = shipped.replace("prefer: [contrastive_", "prefer: [contrastve_").replace("uda: *", "udo: *")
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "own_data.yaml").write_text(wrong)
     prefer, tuned = problems_of(read_preset, tmp_path)
     assert (prefer.key, prefer.line, tuned.key) == ("prefer[0]", 4, "tuning.methods.udo")
-    assert "did you mean 'lp_ft_combination'?" in prefer.message
+    assert "did you mean 'contrastive_combination'?" in prefer.message
     assert "did you mean 'uda'?" in tuned.message
 
 

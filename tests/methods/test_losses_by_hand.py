@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regft_core.errors import RunFailed
-from regft_core.methods.contrastive import Partners, pair_loss
+from regft_core.methods.contrastive import Partners, batch_loss, pair_loss
 from regft_core.methods.supervised_contrastive import summary_vectors, supervised_contrastive
 from regft_core.training.distances import jensen_shannon, kl, squared_difference
 from tests.errors import raises_code
@@ -225,6 +225,35 @@ def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, p
         u, v, w = (embed(run, row, pooling) for row in (anchor, positive, negative))
         total += (1 - float(u @ v) / float(u.norm() * v.norm())) ** 2 + (float(u @ w) / float(u.norm() * w.norm())) ** 2
     assert run.stack.backward(step).item() == pytest.approx(total / 8, abs=1e-5)
+
+
+def test_all_pairs_of_a_batch_by_hand() -> None:
+    vectors = torch.tensor([[3.0, 4.0], [4.0, 3.0], [0.0, 2.0]])
+    # Cosines 24/25 (one class), 4/5 and 3/5; each kind of pair has half of the loss.
+    by_hand = ((1 / 25) ** 2 + (0.8**2 + 0.6**2) / 2) / 2
+    assert batch_loss(vectors, torch.tensor([0, 0, 1])).item() == pytest.approx(by_hand, abs=1e-6)
+    # Pairs of one kind alone, and none at all.
+    assert batch_loss(vectors, torch.tensor([2, 2, 2])).item() == pytest.approx(
+        (0.04**2 + 0.2**2 + 0.4**2) / 3, abs=1e-6
+    )
+    assert batch_loss(vectors[:1], torch.tensor([0])).item() == 0.0
+
+
+def test_a_step_on_all_pairs_encodes_every_row_once() -> None:
+    run = bench({"pairs": "batch"}, dropout=STILL, pooling="mean")
+    step = run.step()
+    rows = step.batch.indices.tolist()
+    vectors = torch.stack([embed(run, row, "mean") for row in rows])
+    expected = batch_loss(vectors, torch.tensor([run.encoded.labels[row] for row in rows]))
+    assert run.stack.backward(step).item() == pytest.approx(expected.item(), abs=1e-5)
+    assert (step.forward_passes, step.backward_passes) == (1.0, 1.0)
+
+
+def test_random_pairs_of_a_batch_follow_other_labels() -> None:
+    random = {"pairs": "batch", "partners": "random"}
+    first = bench(random).train()
+    assert same(first, bench(random).train())
+    assert not same(first, bench({"pairs": "batch"}).train())
 
 
 def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:

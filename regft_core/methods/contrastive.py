@@ -122,7 +122,10 @@ class Contrastive(Regulariser):
             "positives and negatives are drawn from all rows, so the pairs say nothing about labels",
         )
     }
-    sources = {"partners": "code: huggingface/setfit src/setfit/sampler.py:92-100"}
+    sources = {
+        "pairs": "paper: section 3.1, pairs are drawn; batch is ours",
+        "partners": "code: huggingface/setfit src/setfit/sampler.py:92-100",
+    }
 
     @classmethod
     def declare(cls, options: ContrastiveConfig) -> Declares:

@@ -81,6 +81,8 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     from regft_core.runs.training_run import build
 
     trainee, stack = build(inputs)
+    if not inputs.setting.final:  # its weights are those behind the views
+        stack.put_views(trainee, inputs.handed, outcome.get("state", {}))
     trainee.load_weights(outcome["weights"], head=True)
     stack.rebuild(trainee, outcome.get("kept", {}))
     setting = inputs.setting

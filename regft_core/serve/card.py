@@ -140,7 +140,7 @@ def _written(read: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def reported(context: Context) -> dict[str, Any]:
-    """Return the report's entry of the run's cell; empty where the report is missing or of other runs, from before an edit.
+    """Return the report's entry of the run's cell; empty where there is none of these runs, only from before an edit.
 
     Nor is a comparison in it where the other method's runs are not those of the report.
     """

@@ -85,7 +85,7 @@ class EpochScores:
             self._best = {name: value.detach().cpu().clone() for name, value in _state(trainee, stack).items()}
 
     def restore(self, trainee: Trainee, stack: Stack) -> None:
-        """Put the best state, where it was kept, instead of the last one; raises RunFailed where no epoch has a score."""
+        """Put the best state, where it was kept, in place of the last. Raises RunFailed where no epoch has a score."""
         if self.keeps_best and not self._best:
             message = "training.checkpoint: the metric is not a finite number in any epoch, so none is the best"
             hint = "let the metric be 0.0 where it is undefined (regft test-metric tries it), or set checkpoint: last"

@@ -71,7 +71,7 @@ def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
-    """Return the primary metric of a merged model on the validation share, larger is better; RunFailed if not finite."""
+    """Return a merged model's primary metric on the validation share, larger is better. RunFailed if not finite."""
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score, unfitted_decision
     from regft_core.evaluate.logits import predict

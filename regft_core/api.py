@@ -36,7 +36,7 @@ from typing import Any
 import pandas as pd
 
 from regft_core.disk.files import write_text
-from regft_core.errors import RunFailed
+from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
 from regft_core.fit.own_rows import Asked
 from regft_core.grid.cell_keys import grid_rows, read_failures
@@ -247,8 +247,14 @@ def fit(
     def file_of(rows: Path | str | pd.DataFrame, name: str) -> Path:
         if not isinstance(rows, pd.DataFrame):
             return Path(rows).absolute()
-        rows.to_csv(beside / f"{name}.csv", index=False, sep=delimiter or ",", encoding=encoding)
-        return beside / f"{name}.csv"
+        file = beside / f"{name}.csv"
+        try:
+            rows.to_csv(file, index=False, sep=delimiter or ",", encoding=encoding, decimal=decimal or ".")
+        except UnicodeEncodeError as error:
+            message = f"a data frame has {error.object[error.start]!r}, which {error.encoding} cannot write"
+            hint = "leave encoding out: a data frame is then written as UTF-8" if encoding else "correct the cell"
+            raise ConfigError([Problem("not-in-encoding", "regft.fit", 0, "encoding", message, hint)]) from error
+        return file
 
     several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
     others = tuple(file_of(rows, f"{folder.name}-ood-{number}") for number, rows in enumerate(several, 1))

@@ -121,9 +121,11 @@ class Catalogue:
             lines = [
                 frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
             ]
+            reason = str(error)
             if isinstance(error, SyntaxError) and error.filename == str(path):
+                reason = error.msg  # without the place, which the problem has
                 lines.append(error.lineno or 0)
-            message = f"cannot be imported: {type(error).__name__}: {getattr(error, 'msg', error)}"
+            message = f"cannot be imported: {type(error).__name__}: {reason}"
             hint = "repair the file, or move it out of the folder"
             raise ConfigError([Problem("cannot-import", shown(path), (lines or [0])[-1], "", message, hint)]) from error
         return self._loaded[path][1]

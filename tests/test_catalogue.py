@@ -25,6 +25,13 @@ def test_files_are_names_and_shared_machinery_is_none(tmp_path: Path) -> None:
         assert set(OPTIMISERS.names()) == {*before, "zeta"}
         with raises_code(ConfigError, "cannot-import", "zeta.py:1", "RuntimeError: imported"):
             OPTIMISERS.load("zeta")
+        for name, text, position in (
+            ("reads_json", "import json\njson.loads('{')", "line 1 column 2"),
+            ("imports", "compile('1 +', 'other.py', 'exec')", "(other.py, line 1)"),
+        ):
+            (tmp_path / f"{name}.py").write_text(text)
+            with raises_code(ConfigError, "cannot-import", name, position):
+                OPTIMISERS.load(name)
     assert OPTIMISERS.names() == before == ("adamax", "adamw")
 
 

@@ -47,7 +47,7 @@ def own_sets(task_name: str, task: TaskConfig) -> dict[str, EvaluationSet]:
     splits = ("train", task.splits.train), ("dev", task.splits.dev)
     named = {key: (name, declared) for key, name in splits if isinstance(name, str)}
     if task.splits.unlabelled is not None:
-        columns = task.columns.model_copy(update={"id": None, "group": None})
+        columns = task.columns.model_copy(update={"id": None})
         named["unlabelled"] = task.splits.unlabelled, replace(declared, columns=columns, labelled=False)
     return {key: EvaluationSet(task.source, split, of, task=task_name) for key, (split, of) in named.items()}
 

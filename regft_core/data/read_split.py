@@ -35,7 +35,7 @@ class Declaration:
     drop_empty: bool = False
     range: tuple[float, float] | None = None
     decimal: str | None = None
-    #: False for a set whose labels are hidden: none is read (all are 0), and no row is dropped.
+    #: False for a set whose labels are hidden: none is read (all are 0), nor a group, and no row is dropped.
     labelled: bool = True
 
     @property
@@ -88,9 +88,10 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
 def missing_columns(table: Table, declaration: Declaration) -> list[tuple[str, str, str]]:
     """Return (key below ``columns``, message, hint) for each declared column that a table lacks."""
     columns = declaration.columns
-    wanted = [("text", columns.text), ("text_pair", columns.text_pair), ("id", columns.id), ("group", columns.group)]
+    wanted = [("text", columns.text), ("text_pair", columns.text_pair), ("id", columns.id)]
     if declaration.labelled:
         wanted[2:2] = [("label" if columns.labels is None else "labels", name) for name in columns.of_labels]
+        wanted.append(("group", columns.group))
     return column_problems(table, [(key, name) for key, name in wanted if name])
 
 
@@ -112,7 +113,7 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
     examples: list[Example] = []
     groups: list[str] = []
     seen: dict[str, str] = {}
-    column, declared = declaration.columns.group, declaration.declared
+    column, declared = declaration.columns.group if declaration.labelled else None, declaration.declared
     for number, row in enumerate(rows):
         try:
             example = _to_example(row, number, declaration, declared)

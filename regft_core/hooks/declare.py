@@ -110,7 +110,8 @@ class Declares:
             edit the same thing at the same place are refused. Views of the input (TDT) come before noise.
         draws_anew: whether it draws pretrained tensors anew, so that they have nothing to do with the checkpoint.
         hands_over: what a phase before the last one hands over as its weights: the trained tensors behind a
-            weight view, or what a forward pass sees (the view folded in).
+            weight view, or what a forward pass sees (the view folded in). ``hand`` then returns the view's own tensors,
+            into which a soup copies those of a member to score it.
         dropout: what it needs of dropout.
         passes: names of the passes that its ``backward`` runs, which owns the step program where there are some; or of
             those that its ``terms`` run beside the plain pass, which is called ``main``.

@@ -31,7 +31,7 @@ class WeightAveragingConfig(StrictModel):
     average: Literal["equal", "exponential", "none"] = Field("equal", description="none: the last weights (a control)")
     begin: float = Field(0.5, ge=0, lt=1, description="share of the steps before the first one that is averaged")
     every: int = Field(1, ge=1, description="steps between two that are averaged")
-    decay: float | None = Field(None, ge=0, lt=1, description="of the exponential average; 0 keeps the last weights")
+    decay: float | None = Field(None, ge=0, lt=1, description="of the exponential average; null: 0.99, 0: no average")
 
 
 #: Decay of the exponential average where none is given: about the last 100 steps count.
@@ -44,10 +44,10 @@ class WeightAveraging(Regulariser):
     off = {"average": "exponential", "decay": 0.0}
     controls = {"last": Flip({"average": "none"}, "the last weights instead of an average")}
     sources = {
-        "average": "ours: SWA is the form without a further constant",
+        "average": "ours: SWA, which needs no decay",
         "begin": "ours: half of the run; the release begins at epoch 161 of 200 to 300 (timgaripov/swa train.py:35)",
         "every": "ours: each step; the release averages once an epoch, and small data have few epochs",
-        "decay": "ours: none that fits every length; required for the exponential average",
+        "decay": f"ours: {DECAY} for the exponential average, so that about the last 100 steps count",
     }
 
     @classmethod

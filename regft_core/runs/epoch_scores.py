@@ -7,10 +7,12 @@ The code that is reachable from here is in the key of the runs whose epochs are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
+from regft_core.errors import RunFailed
 from regft_core.schema.training import CheckpointRule
 
 if TYPE_CHECKING:
@@ -69,13 +71,15 @@ def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
-    """Return the task's primary metric of a merged model on the validation share; larger is better."""
+    """Return a merged model's primary metric on the validation share, larger is better. RunFailed if not finite."""
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.evaluated import primary_score, unfitted_decision
     from regft_core.evaluate.logits import predict
     from regft_core.runs.training_run import build
 
     trainee, stack = build(inputs)
+    if not inputs.setting.final:  # its weights are those behind the views
+        stack.put_views(trainee, inputs.handed, outcome.get("state", {}))
     trainee.load_weights(outcome["weights"], head=True)
     stack.rebuild(trainee, outcome.get("kept", {}))
     setting = inputs.setting
@@ -85,4 +89,7 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     labels = inputs.encoded.labels
     decision = unfitted_decision(task, lambda: labels)
     value = primary_score(trainee.answers(logits[rows]), [labels[row] for row in rows], task, decision)
+    if not math.isfinite(value):  # nothing can be compared with it
+        hint = f"let it be 0.0 where it is undefined; regft test-metric {task['primary']} tries it"
+        raise RunFailed("not-finite", f"{task['primary']} is {value} on the validation share\n    -> {hint}")
     return value if metrics.higher_is_better(task["primary"]) else -value

@@ -140,15 +140,16 @@ def _written(read: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def reported(context: Context) -> dict[str, Any]:
-    """Return the report's entry of the run's cell; empty where the report is of other runs, from before an edit.
+    """Return the report's entry of the run's cell; empty where there is none of these runs, only from before an edit.
 
     Nor is a comparison in it where the other method's runs are not those of the report.
     """
     root, job = context.root, context.job
-    results = (_written(read_json, root / RESULTS) or {}).get(f"{job.task}-{job.size}") or {}
-    if job.method not in results:
+    results = (_written(read_json, root / RESULTS, dict) or {}).get(f"{job.task}-{job.size}") or {}
+    table = root / "reports" / "tables" / "runs.csv"
+    if job.method not in results or not table.is_file():  # which runs it is of, only the table says
         return {}
-    runs = pd.read_csv(root / "reports" / "tables" / "runs.csv", dtype=str, keep_default_na=False)
+    runs = pd.read_csv(table, dtype=str, keep_default_na=False)
     runs = runs[(runs["task"] == job.task) & (runs["size"] == job.size)]
 
     @cache

@@ -217,8 +217,7 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
     model, task = FinishedModel(context), context.task_config
-    columns = task.columns.model_copy(update={"group": None})
-    declaration = replace(declaration_of(task), columns=columns, labelled=False)
+    declaration = replace(declaration_of(task), labelled=False)
     written = []
     for file, split in wanted.files.items():
         examples = read_split(context.root, job.task, task.source, split, declaration).examples

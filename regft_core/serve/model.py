@@ -32,7 +32,8 @@ from regft_core.hooks.compose import Entry, answers_for_model
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find, of_model
-from regft_core.models.checkpoint_files import ignored, refuse_outside
+from regft_core.models.architectures import architecture_of
+from regft_core.models.checkpoint_files import ignored, position_count, refuse_outside
 from regft_core.models.export_record import AnsweredBy, Served, read_served
 from regft_core.models.exported_folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
@@ -144,7 +145,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         if kind is None:
             message = f"{directory}: no kind of task is a {config.problem_type} with {config.num_labels} outputs"
             raise ModelError("unknown-kind", f"{message}\n    -> give a directory that `regft export` wrote")
-        told = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
+        told = [tokenizer.model_max_length, position_count(config.to_dict(), architecture_of(config.model_type))]
         limits = [int(length) for length in told if isinstance(length, int) and 0 < length < _NO_LIMIT]
         served = Served(text="text", kind=kind, max_length=min(limits, default=512))
     labels = served.labels or tuple(str(config.id2label[index]) for index in range(config.num_labels))

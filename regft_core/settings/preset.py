@@ -276,8 +276,10 @@ def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[st
     """Return what differs from the preset, in sentences."""
     seeds, full = (plural(len(grid["seeds"]), "seed") for grid in (data["grid"], printed["grid"]))
     own, theirs = data["model"]["name"], printed["model"]["name"]
+    epochs = (data.get("training") or {}).get("epochs", CAPS["epochs"])
+    tokens = data["model"].get("max_length", CAPS["max_length"])
     return [
         f"Encoder {own} in every phase" + (f", in place of {theirs}." if own != theirs else "."),
-        f"At most {ROWS} rows of each set, {seeds} (the preset: {full}), at most {plural(CAPS['epochs'], 'epoch')}, "
-        f"two tuning trials and {data['model'].get('max_length', CAPS['max_length'])} tokens of each input.",
+        f"At most {ROWS} rows of each set, {seeds} (the preset: {full}), at most {plural(epochs, 'epoch')} of each "
+        f"phase (longer in controls of matched compute), two tuning trials and {tokens} tokens of each input.",
     ]

@@ -57,8 +57,9 @@ def _load_state(trainee: Trainee, stack: Stack, tensors: Mapping[str, Tensor]) -
 class EpochScores:
     """Scores by epoch; with ``keeps_best`` also the state of model and regularisers at the highest.
 
-    ``scores`` are (step, score) of every look; None where the model answered with something that is no number. ``step``
-    is that of the best look, of equal ones the first. Scores that are only looked at cannot end a run.
+    ``scores`` are (step, score) of every look; None where the model's answers or their score are no number. ``step`` is
+    that of the best look, of equal ones the first, never of one without a score. Scores that are only looked at cannot
+    end a run.
     """
 
     name: str
@@ -76,14 +77,19 @@ class EpochScores:
             if self.keeps_best:
                 raise
             score = math.nan  # whether the run fails is for its loss to say
-        better = self.keeps_best and (not self.scores or score > max(before for _, before in self.scores))
-        self.scores.append((step, score if self.keeps_best or math.isfinite(score) else None))
-        if better:
+        scored = math.isfinite(score)
+        better = scored and all(before is None or score > before for _, before in self.scores)
+        self.scores.append((step, score if scored else None))
+        if self.keeps_best and better:
             self.step = step
             self._best = {name: value.detach().cpu().clone() for name, value in _state(trainee, stack).items()}
 
     def restore(self, trainee: Trainee, stack: Stack) -> None:
-        """Put the best state, where it was kept, instead of the last one."""
+        """Put the best state, where it was kept, in place of the last. Raises RunFailed where no epoch has a score."""
+        if self.keeps_best and not self._best:
+            message = "training.checkpoint: the metric is not a finite number in any epoch, so none is the best"
+            hint = "let the metric be 0.0 where it is undefined (regft test-metric tries it), or set checkpoint: last"
+            raise RunFailed("not-finite", f"{message}\n    -> {hint}")
         if self.keeps_best:
             _load_state(trainee, stack, {name: value.to(trainee.device) for name, value in self._best.items()})
 

@@ -223,6 +223,16 @@ class Stack:
         """Copies of the state for later phases, named as in :meth:`state`."""
         return _copied((r, r.hand(trainee)) for r in self.regularisers)
 
+    def put_views(self, trainee: Trainee, handed: Mapping[str, Handed], state: Mapping[str, Tensor]) -> None:
+        """Put the views that hand over their trained tensors, with the ``state`` that :meth:`hand` gave."""
+        for regulariser in self.in_edit_order:
+            if regulariser.declares.hands_over == "trained":
+                regulariser.trainee = trainee
+                regulariser.prepare(trainee, {name: handed[name] for name in regulariser.declares.needs})
+                with torch.no_grad():
+                    for name, tensor in regulariser.hand(trainee).items():
+                        tensor.copy_(state[f"{regulariser.name}.{name}"])
+
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """Copies of the tensors for evaluation and figures, named as in :meth:`state`."""
         return _copied((r, r.keep(trainee)) for r in self.regularisers)

@@ -55,6 +55,12 @@ def test_names_that_look_like_other_positions_are_refused_when_a_number_could_me
     assert label_of(read, 1, labels=("0", "1")) == 1
 
 
+@pytest.mark.parametrize("content", ["text\na\n", "text,product\na,\n"])
+def test_texts_without_labels_need_no_group(read: Read, content: str) -> None:
+    columns = {"text": "text", "label": "verdict", "group": "product"}
+    assert read("a.csv", content, columns=columns, labelled=False) == [Example("0", "a", None, 0)]
+
+
 @pytest.mark.parametrize(
     "value",
     [

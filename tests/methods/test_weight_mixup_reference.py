@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from regft_core.errors import ModelError
+from regft_core.evaluate import logits
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
+from regft_core.runs.epoch_scores import validation_score
 from regft_core.runs.training_run import build, outcome_tensors
 from regft_core.schema import DropoutConfig
 from regft_core.training import two_level
@@ -266,6 +268,23 @@ def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
         module = stack.regularisers[0].mixings[name]  # type: ignore[attr-defined]
         assert torch.equal(module.a1, state[key])
         assert torch.equal(module.pretrained, pretrained[name])  # W0 is not the averaged weight
+
+
+def test_a_soup_scores_a_search_by_its_mixed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = phase([("weight_mixup", {"initial_std": 0.3})], name="search", split=0.8, times=2)
+    made, predict, asked = runner(), logits.predict, list[Any]()
+    member, inputs = made.run_phase(search, {}).members[0], made.inputs(search, {}, 0)
+    outcome = outcome_tensors(inputs, member, weights=True)
+
+    def watching(*given: Any, **how: Any) -> Any:
+        asked.append((predict(*given, **how), predict(member.trainee.model, *given[1:], **how)))
+        return asked[-1][0]
+
+    monkeypatch.setattr(logits, "predict", watching)
+    task = {"kind": "classification", "labels": ["a", "b"], "primary": "accuracy", "positive_label": None}
+    validation_score(inputs, outcome, task)
+    ((scored, trained),) = asked
+    assert (scored == trained).all()
 
 
 @pytest.mark.parametrize("other", [{"form": "convex"}, {"form": "full_rank"}, {"rank": 2}])

@@ -113,6 +113,19 @@ def test_code_of_a_foreign_model_is_never_run(folder: Path, capsys: Any) -> None
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.parametrize(("family", "most"), [("bert", 160), ("roberta", 158), ("mpnet", 158)])
+def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path, family: str, most: int) -> None:
+    """RoBERTa and MPNet count positions from the one behind the padding's."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder = Path(tiny_model_dir(tmp_path, family))
+    AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder)
+    edited(folder / "tokenizer_config.json", model_max_length=None)
+    served = load_served(folder, "cpu")
+    assert served.served.max_length == most
+    assert served.scores([Example("0", "good film " * 100, None, 0)]).shape == (1, 2)
+
+
 def test_pickled_weights_are_not_opened(folder: Path) -> None:
     class Ran:
         def __reduce__(self) -> tuple[Any, ...]:

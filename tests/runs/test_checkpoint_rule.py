@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 import torch
 
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
-from regft_core.errors import ConfigError
-from regft_core.evaluate import logits
+from regft_core.errors import ConfigError, RunFailed
+from regft_core.evaluate import evaluated, logits
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.epoch_scores import epoch_scores, judge, validation_score
@@ -180,6 +181,19 @@ def test_the_epoch_with_the_smallest_error_is_kept() -> None:
     assert bench.model.classifier.bias.item() == 2.5
 
 
+def test_an_epoch_without_a_number_as_its_score_is_never_the_best() -> None:
+    bench, values = Bench(), iter([math.nan, 0.5, math.inf, math.nan, math.nan])
+    best = EpochScores("best", lambda _: next(values), keeps_best=True)
+    for step in (1, 2, 3):
+        best.look(bench.trainee, bench.stack, step)
+    assert (best.step, best.scores) == (2, [(1, None), (2, 0.5), (3, None)])
+    none = EpochScores("best", lambda _: next(values), keeps_best=True)
+    for step in (1, 2):
+        none.look(bench.trainee, bench.stack, step)
+    with raises_code(RunFailed, "not-finite", "training.checkpoint"):
+        none.restore(bench.trainee, bench.stack)
+
+
 def test_an_epoch_is_scored_like_the_finished_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """In its precision, and with a label for every text where every training row has one."""
     asked = list[dict[str, Any]]()
@@ -229,3 +243,6 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     assert choice["scores"] == pytest.approx([-error for error in errors])
     assert errors[1] == min(errors)
     assert choice["chosen"] == [1]
+    monkeypatch.setattr(evaluated, "primary_score", lambda *_: math.nan)
+    with raises_code(RunFailed, "not-finite", "mse"):
+        validation_score(inputs, members[0], STARS)

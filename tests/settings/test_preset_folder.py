@@ -230,6 +230,8 @@ def test_changes_win_over_the_cuts_and_reproduce_a_run(home: Path, tmp_path: Pat
     found = open_project(lay_out_small(home, "pats_table3", changes))
     assert (found.params.grid.tasks, found.params.grid.seeds) == (("rte",), (7,))
     assert found.params.training.epochs == 2
+    (_, cuts) = found.params.small_scale.changes
+    assert "at most 2 epochs of each phase (longer in controls of matched compute)" in cuts
     assert list(found.tasks["rte"].ood) == ["hans"]
     (tmp_path / "config.yaml").write_text(run_config(found, Cell("pats", "rte", preset.ROWS)))
     again = open_project(lay_out_config(home, tmp_path / "config.yaml"))
@@ -268,7 +270,7 @@ def test_trials_are_two_and_windows_fit_into_the_smaller_length() -> None:
 
 @pytest.mark.parametrize("name", ["weight_mixup_table10", "mask_tuning_table1", "tdt_table1"])
 def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
-    """The mark promises an epoch at most, whoever says how many there are; matched compute is a factor of that."""
+    """The mark promises an epoch at most, whoever says how many there are, but for controls of matched compute."""
     found = open_project(lay_out_small(project(tmp_path, name), name))
     free = [method for method in found.methods if not method.endswith("_matched_compute")]
     phases = [

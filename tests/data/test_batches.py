@@ -132,6 +132,7 @@ SINGLES = [Example(e.idx, e.text, None, e.label) for e in PAIRS]
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "deberta-v2", "bart", "distilbert"])
 def test_every_family(architecture: str) -> None:
     tokenizer = tiny_tokenizer(architecture)
+    assert encode([], tokenizer, 24).lengths == []
     for examples in (PAIRS, SINGLES):
         encoded = encode(examples, tokenizer, 24)
         assert max(encoded.lengths) <= 24
@@ -163,7 +164,3 @@ def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: s
             assert (rows[0::2], rows[1::2]) == (alone[0], other)
     assert found.lengths == [max(pair) for pair in zip(first.lengths, second.lengths, strict=True)]
     assert (len(found), found.labels, found.ids) == (3, [1, 0, 1], ["a", "b", "c"])
-
-
-def test_no_examples() -> None:
-    assert encode([], tiny_tokenizer("bert"), 16).lengths == []

@@ -21,13 +21,18 @@ FOUR = [(0.4, 0.6), (0.4, 0.6), (0.2, 0.8), (0.9, 0.1)]
 GOLD = [1, 0, 1, 0]
 
 
-def test_errors_of_four_rows_by_hand() -> None:
-    errors = evaluated("calibration", None, judged(FOUR, GOLD), bins=2).scalars["dev"]
+def test_errors_and_the_diagram_of_four_rows_by_hand() -> None:
+    found = evaluated("calibration", None, judged(FOUR, GOLD), bins=2)
+    errors, table = found.scalars["dev"], found.tables["dev"]["reliability"]
     # Equal width: all in (0.5, 1]: |2.9 / 4 - 3 / 4|. Equal mass: {0.6, 0.6} and {0.8, 0.9}.
     assert errors["ece_width"] == pytest.approx(abs(2.9 - 3) / 4)
     assert errors["ece_mass"] == pytest.approx((abs(1.2 - 1) + abs(1.7 - 2)) / 4)
     assert errors["brier"] == pytest.approx((2 * 0.4**2 + 2 * 0.6**2 + 2 * 0.2**2 + 2 * 0.1**2) / 4)
     assert errors["nll"] == pytest.approx(-np.log([0.6, 0.4, 0.8, 0.9]).mean())
+    assert table.columns == ("probability", "examples", "confidence", "accuracy")
+    assert table.rows[0] == ("0 to 0.5", 0, None, None)  # an empty bin is one, too
+    assert table.rows[1] == ("0.5 to 1", 4, pytest.approx(0.725), 0.75)
+    assert (table.keys, table.weight) == (1, "examples")
 
 
 def test_bins_of_equal_width_hold_their_upper_end_and_ties_share_a_bin_of_equal_mass() -> None:
@@ -39,14 +44,6 @@ def test_bins_of_equal_width_hold_their_upper_end_and_ties_share_a_bin_of_equal_
     assert calibration.equal_mass(ties[order], 3).tolist() == which[order].tolist()
     spread = calibration.equal_mass(np.linspace(0.5, 1, 100), 10)
     assert np.bincount(spread).tolist() == [10] * 10
-
-
-def test_the_diagram_is_of_all_bins() -> None:
-    table = evaluated("calibration", None, judged(FOUR, GOLD), bins=2).tables["dev"]["reliability"]
-    assert table.columns == ("probability", "examples", "confidence", "accuracy")
-    assert table.rows[0] == ("0 to 0.5", 0, None, None)
-    assert table.rows[1] == ("0.5 to 1", 4, pytest.approx(0.725), 0.75)
-    assert (table.keys, table.weight) == (1, "examples")
 
 
 # --------------------------------------------------------------------------------------------------------- sensitivity

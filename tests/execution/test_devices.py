@@ -49,13 +49,10 @@ def test_nobody_looks_for_what_is_left_where_nothing_is(calls: list[str], monkey
     assert calls == ["empty"] * 3
 
 
-def test_a_process_works_on_the_gpu_of_its_run(calls: list[str]) -> None:
+def test_a_process_works_on_the_gpu_of_its_run_and_elsewhere_nothing_happens(calls: list[str]) -> None:
+    for device in ("cpu", "mps"):
+        take_device(device)
+        free_memory(device)
+    assert calls == []
     take_device("cuda:1")
     assert calls == ["set cuda:1", "empty"]
-
-
-@pytest.mark.parametrize("device", ["cpu", "mps"])
-def test_elsewhere_nothing_happens(device: str, calls: list[str]) -> None:
-    take_device(device)
-    free_memory(device)
-    assert calls == []

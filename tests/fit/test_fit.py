@@ -311,31 +311,27 @@ def test_a_file_may_have_the_name_of_a_shipped_task(root: Path, monkeypatch: pyt
     assert open_project(root / "fits" / "mrpc").tasks["mrpc"].labels == ("bad", "good", "odd")
 
 
-@pytest.mark.parametrize(
-    ("losses", "exported"),
-    [
+def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
+    """Nor a method where none is expected to be better than one."""
+    names = ["majority", "tfidf_logistic", "tfidf_logistic_characters"]
+    grid, report = {"sizes": ["full"], "seeds": [1]}, {"reference": "majority"}
+    folder = build(tmp_path, methods=names, grid=grid, report=report)
+    for name in names:
+        Project.open(folder).run(name, "reviews")
+    for losses, exported in (
         ([0.0], False),
         ([0.0, 0.0], False),
         ([0.1, 0.0], True),
         ([0.3, 0.4, 0.0], True),  # other texts decided for it; a third is better than the constant answer
-    ],
-)
-def test_a_constant_answer_is_never_exported(tmp_path: Path, losses: list[float], exported: bool) -> None:
-    """Nor a method where none is expected to be better than one."""
-    names = ["majority", "tfidf_logistic", "tfidf_logistic_characters"]
-    methods: dict[str, Any] = {name: {"expected_loss": loss} for name, loss in zip(names, losses, strict=False)}
-    methods[names[min(1, len(losses) - 1)]]["taken"] = True
-    folder = build(
-        tmp_path, methods=list(methods), grid={"sizes": ["full"], "seeds": [1]}, report={"reference": "majority"}
-    )
-    for method in methods:
-        Project.open(folder).run(method, "reviews")
-    write_json(folder / RESULTS, {"reviews-full": {name: {"decision": one} for name, one in methods.items()}})
-    if exported:
-        assert decided(folder, "reviews")[0] == "tfidf_logistic"
-        return
-    with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
-        decided(folder, "reviews")
+    ):
+        found = {name: {"decision": {"expected_loss": loss}} for name, loss in zip(names, losses, strict=False)}
+        found[names[min(1, len(losses) - 1)]]["decision"]["taken"] = True
+        write_json(folder / RESULTS, {"reviews-full": found})
+        if exported:
+            assert decided(folder, "reviews")[0] == "tfidf_logistic"
+        else:
+            with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
+                decided(folder, "reviews")
 
 
 def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:

@@ -106,35 +106,32 @@ def read(path: Path, labels: list[str], kind: str | None = None) -> OwnRows:
 
 
 @pytest.mark.parametrize(
-    ("labels", "kind", "names"),
+    ("labels", "said", "kind", "names"),
     [
-        (["good", "bad"] * 5, "classification", ("bad", "good")),
-        (["1", "2", "3", "4", "10"] * 4, "classification", ("1", "2", "3", "4", "10")),  # by their value
-        (["0.5", "1.5"] * 5, "classification", ("0.5", "1.5")),
-        (["1.5", "2", "2.5"] * 5, "regression", None),
-        ([str(n) for n in range(20)], "regression", None),
-        (["fast;cheap", "fast", "cheap", ""] * 4, "multi_label", ("cheap", "fast")),
-        (["a|b", "a", "b"] * 4, "multi_label", ("a", "b")),
-        (["yes, but late", "yes", "no"] * 4, "classification", ("no", "yes", "yes, but late")),
+        (["good", "bad"] * 5, None, "classification", ("bad", "good")),
+        (["1", "2", "3", "4", "10"] * 4, None, "classification", ("1", "2", "3", "4", "10")),  # by their value
+        (["0.5", "1.5"] * 5, None, "classification", ("0.5", "1.5")),
+        (["1.5", "2", "2.5"] * 5, None, "regression", None),
+        ([str(n) for n in range(20)], None, "regression", None),
+        (["fast;cheap", "fast", "cheap", ""] * 4, None, "multi_label", ("cheap", "fast")),
+        (["a|b", "a", "b"] * 4, None, "multi_label", ("a", "b")),
+        (["yes, but late", "yes", "no"] * 4, None, "classification", ("no", "yes", "yes, but late")),
+        (["1", "2", "3"] * 5, "regression", "regression", None),
+        ([str(n % 12) for n in range(48)], "classification", "classification", tuple(map(str, range(12)))),
+        (["1,2", "1", "2"] * 5, "multi_label", "multi_label", ("1", "2")),
     ],
 )
-def test_the_kind_is_told_from_the_labels(
-    tmp_path: Path, labels: list[str], kind: str, names: tuple[str, ...] | None
+def test_the_kind_is_told_from_the_labels_or_said(
+    tmp_path: Path, labels: list[str], said: str | None, kind: str, names: tuple[str, ...] | None
 ) -> None:
-    rows = read(tmp_path, labels)
+    rows = read(tmp_path, labels, said)
     assert (rows.kind, rows.labels) == (kind, names)
-    assert "--kind" in rows.why  # and what changes it
-
-
-def test_the_kind_may_be_said(tmp_path: Path) -> None:
-    assert read(tmp_path, ["1", "2", "3"] * 5, "regression").labels is None
-    assert read(tmp_path, [str(n % 12) for n in range(48)], "classification").labels is not None
+    assert said or "--kind" in rows.why  # what changes it
 
 
 def test_numbers_that_commas_join_are_refused_with_what_reads_them(tmp_path: Path) -> None:
-    labels = ["1,2", "1", "2"] * 5
-    assert read(tmp_path, labels, "multi_label").labels == ("1", "2")
-    _, [problem] = read_own(Asked(tmp_path / "rows.csv", "text", "label"))
+    rows = [("text", "label"), *((f"text {n}", ("1,2", "1", "2")[n % 3]) for n in range(15))]
+    _, [problem] = read_own(Asked(write_csv(tmp_path / "rows.csv", rows), "text", "label"))
     assert problem.code == "not-a-number"
     assert "--kind multi_label" in problem.hint
 

@@ -35,6 +35,8 @@ from tests.small_project import REPOSITORY
 __all__ = ["write_method"]
 
 TASK, SIZE = "cue_sentence", "24"
+#: Phase and seed of trainings.
+Trained = list[tuple[str, int]]
 ROWS = {"train": 60, "dev": 40, "no_cue": 40, "reversed": 40}
 
 
@@ -85,6 +87,11 @@ DIVERGES: dict[str, Any] = {"hype": {"scale": 3.0e38, "hidden_dropout": "keep"}}
 
 def job(root: Path, method: str, seed: int = 0) -> Job:
     return Job(str(root), method, TASK, SIZE, seed)
+
+
+def key(root: Path, method: str = "vanilla", phase: str = "finetune") -> str:
+    """The key of the first seed."""
+    return Context(job(root, method)).key(phase)
 
 
 def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
@@ -139,9 +146,9 @@ def project(template: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
     """(phase, seed) of every training that really runs, in order."""
-    found: list[tuple[str, int]] = []
+    found: Trained = []
     original = training_run.train
 
     def counting(inputs: training_run.PhaseInputs, **options: Any) -> Any:

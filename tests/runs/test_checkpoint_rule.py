@@ -26,14 +26,10 @@ from regft_core.training.loop import EpochScores
 from regft_core.training.merges import greedy
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, examples
-from tests.runs.conftest import SIZE, TASK, change, job, stored, train
+from tests.runs.conftest import SIZE, TASK, change, job, key, stored, train
 
 SPLIT = {"checkpoint": "best_on_split", "checkpoint_share": 0.25, "epochs": 3}
 DEV = {"checkpoint": "best_on_dev_as_published", "epochs": 3}
-
-
-def key(root: Path, method: str = "vanilla", phase: str = "finetune") -> str:
-    return Context(job(root, method)).key(phase)
 
 
 def weights(root: Path, record: dict[str, Any]) -> str:
@@ -61,10 +57,8 @@ def test_the_best_epoch_on_rows_set_aside(project: Path) -> None:
     rows = both["epoch_scores"]["scores"]
     assert [row[1] for row in rows] == ["held_out"] * 3 + ["dev"] * 3
     assert [row[4] for row in rows[:3]] == [score for _, score in scores]
-
-
-def test_the_dev_set_is_marked(project: Path) -> None:
-    change(project, training=DEV)
+    # Chosen on the dev set they are marked.
+    change(project, training={**DEV, "epoch_scores": False})
     record = train(project, "weight_mixup")  # weight views are in place while an epoch is judged
     assert len(record["checkpoint"]["scores"]) == 3
     assert "the weights are those of the best epoch on the development set, as published" in record["degraded"]

@@ -124,24 +124,14 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (".mean()}", ".mean() * float('nan')}", r"dev\.words: Input should be a finite number"),
-        ("{n: {", "{n + 'x': {", r"\['devx', .*\], which is no set"),
-    ],
-)
-def test_an_evaluation_that_raises_costs_its_own_panel(
-    project: Path, toy: Path, old: str, new: str, message: str
-) -> None:
+def test_an_evaluation_that_raises_costs_its_own_panel(project: Path, toy: Path) -> None:
     change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy", "calibration"])
-    edit(toy, old, new)
+    edit(toy, ".mean()}", ".mean() * float('nan')}")
     train(project, "vanilla")
     (record,) = judge(project, "vanilla")
     failed, fine = record["evaluations"]["toy"], record["evaluations"]["calibration"]
     assert (record["status"], fine["status"], failed["status"]) == ("ok", "ok", "failed")
-    assert re.search(message, failed["error"])
-    assert re.search(r"\(\w+\.py:\d+\)$", failed["error"])
+    assert re.search(r"dev\.words: .* \(\w+\.py:\d+\)$", failed["error"], re.DOTALL)
     report = reported(project)
     assert [text for text in report.warnings if "Evaluation toy on" in text]
     assert fine["scalars"]["dev"]

@@ -17,14 +17,10 @@ import yaml
 from regft_core.disk.canonical import sha256_json
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_identity
-from tests.runs.conftest import TASK, change, edit, job, write_method
+from tests.runs.conftest import TASK, change, edit, job, key, write_method
 from tests.small_project import REPOSITORY
 
 BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_length\n"
-
-
-def key(root: Path, method: str = "hype_n", phase: str = "finetune") -> str:
-    return Context(job(root, method)).key(phase)
 
 
 @pytest.mark.parametrize(

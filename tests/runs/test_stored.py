@@ -28,12 +28,10 @@ from regft_core.runs.train import finetune, search
 from regft_core.runs.training_run import outcome_tensors
 from regft_core.runs.training_run import train as train_phase
 from tests.errors import raises_code
-from tests.runs.conftest import change, job, runs, stored, train
+from tests.runs.conftest import Trained, change, job, runs, stored, train
 
 
-def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
-    project: Path, trained: list[tuple[str, int]]
-) -> None:
+def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(project: Path, trained: Trained) -> None:
     record = train(project, "vanilla")
     before = stored(project, record["key"]).tensors_sha256()
     store = Context(job(project, "vanilla")).store
@@ -156,9 +154,7 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
     assert torch.equal(load_whole(phase, there, "weights")[first], whole[first])
 
 
-def test_another_encoder_than_the_one_that_was_compared_is_refused(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_encoder_than_the_one_that_was_compared_is_refused(project: Path) -> None:
     change(project, methods=["vanilla", "linear_probe"])
     asked = job(project, "linear_probe")
     there = stored(project, run(asked, until="finetune")["finetune"]["key"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests.errors import problems_of
 from tests.runs.conftest import (
     SIZE,
     TASK,
+    Trained,
     change,
     job,
     refresh,
@@ -85,7 +85,7 @@ def test_it_reads_pairs_as_the_lender_does(project: Path) -> None:
 
 
 def test_it_is_trained_once_whoever_comes_first_and_its_record_is_the_same(
-    lending: Path, tmp_path: Path, trained: list[tuple[str, int]]
+    lending: Path, tmp_path: Path, trained: Trained
 ) -> None:
     records = []
     for folder, order in (("one", ("soup", "student")), ("other", ("student", "soup"))):
@@ -168,6 +168,10 @@ def taught(root: Path, name: str = "taught", **phases: Any) -> Context:
 
 def test_a_phase_trains_its_encoder_and_the_next_one_learns_its_answers(two: Path) -> None:
     context = taught(two)
+    settings = manifest_head(context)["settings"]
+    shared, own = settings["model"], settings["phases"]["teacher"]["model"]
+    assert (shared["name"], own["name"], shared["sha256"] == own["sha256"]) == ("models/tiny", "models/large", False)
+    assert "model" not in settings["phases"]["finetune"]
     found = search(context)
     record = finetune(Context(context.job), found)
     assert record["status"] == "ok", record["error"]
@@ -200,15 +204,6 @@ def test_hidden_states_of_another_width_are_learned_and_not_exported(two: Path) 
     record = finetune(Context(context.job), found)
     assert record["status"] == "ok", record["error"]
     assert all(name.startswith(("bert.", "classifier.")) for name in weights_of(two, record["key"]))
-
-
-def test_the_record_tells_both_encoders(two: Path) -> None:
-    settings = manifest_head(taught(two))["settings"]
-    assert settings["model"]["name"] == "models/tiny"
-    own = settings["phases"]["teacher"]["model"]
-    assert own["name"] == "models/large"
-    assert own["sha256"] != settings["model"]["sha256"]
-    assert "model" not in settings["phases"]["finetune"]
 
 
 def test_only_runs_that_learn_from_it_depend_on_a_phases_encoder(two: Path) -> None:
@@ -292,7 +287,7 @@ def test_what_a_phase_cannot_honour_is_refused_with_its_line(
     assert {(problem.line, problem.code) for problem in problems_of(open_project, two)} == {(line, code)}
 
 
-def test_answers_of_values_and_of_other_labels(make_project: Callable[..., Path], two: Path) -> None:
+def test_answers_of_values_and_of_other_labels(two: Path) -> None:
     change(two, grid={"tasks": ["cue_regression"]})
     no_labels = {**PHASES["finetune"], "data": {"labels": False}}
     write_method(two, "taught", phases={**PHASES, "finetune": no_labels})

@@ -21,7 +21,7 @@ from regft_core.runs.trials import choice_of, choose, score_identity, trials_tha
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.project import Cell
-from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method
+from tests.runs.conftest import SIZE, TASK, Trained, change, job, stored, write_method
 
 TUNING: dict[str, Any] = {"split": 0.75, "values": {"training.learning_rate": [1e-6, 3e-3]}}
 
@@ -36,7 +36,7 @@ def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
     return dict(read_json(root / "work" / stage / method / TASK / SIZE / "manifest.json"))
 
 
-def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, int]]) -> None:
+def test_trials_then_the_run_on_all_rows(tuned: Path, trained: Trained) -> None:
     Project.open(tuned).run("vanilla", TASK)
     assert trained == [("finetune", 0)] * 3  # two trials, one run
     (run,) = manifest(tuned, "finetune", "vanilla")["runs"]
@@ -99,9 +99,7 @@ def test_every_fold_of_the_training_rows_judges_once(project: Path) -> None:
     assert sorted(judged) == sorted(whole)
 
 
-def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
-    project: Path, trained: list[tuple[str, int]]
-) -> None:
+def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(project: Path, trained: Trained) -> None:
     share, rate = "phases.finetune.regularisers.wise_ft.alpha", "phases.train.training.max_steps"
     trials = [{share: alpha, rate: 2} for alpha in (0.0, 0.5, 1.0)]
     change(project, methods=["lp_ft_share"], grid={"seeds": [0]}, report={"reference": "lp_ft_share"})
@@ -146,7 +144,7 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
     assert found[0] == found[3]
 
 
-def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list[tuple[str, int]]) -> None:
+def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: Trained) -> None:
     with pytest.raises(NotStored):
         choice_of(replace(job(tuned, "vanilla"), stored_only=True), open_project(tuned))
     Project.open(tuned).run("vanilla", TASK)

@@ -25,6 +25,7 @@ from regft_core.serve.http import LOCAL, Batcher, Limits, Refused, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from tests.small_project import read_jsonl, review, write_csv
+from tests.stages.conftest import Exported
 
 JSON = {"Content-Type": "application/json"}
 
@@ -61,7 +62,7 @@ def served(model: Any, limits: Limits | None = None) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
+def model(exported: Exported) -> ServedModel:
     return load_served(exported["vanilla", "reviews"], "cpu")
 
 

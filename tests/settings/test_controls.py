@@ -49,23 +49,7 @@ def controls_of_noise(project: Any) -> dict[str, str]:
     return {one.name: one.differs_by for one in project.controls if one.control_for == "noise"}
 
 
-def test_a_control_needs_no_file(load: Load) -> None:
-    project = load({"params.yaml": listing("noise_flat")})
-    control, method = project.methods["noise_flat"], project.methods["noise"]
-    assert dict(control.finetune.regularisers)["noise"].shape == "uniform"  # type: ignore[attr-defined]
-    assert (control.of, control.config.control_for) == ("noise", ("noise",))
-    assert controls_of_noise(project)["noise_flat"] == "noise.shape is uniform instead of normal (another law)"
-    assert control.training == method.training
-    assert missing(project.controls) == ["noise_still"]
-
-
-def test_what_is_flipped_already_has_plain_fine_tuning_alone(load: Load) -> None:
-    project = load({NOISE: FLAT})
-    found = [(one.control_for, one.name, one.zero) for one in project.controls]
-    assert found == [("noise", "vanilla", True), ("mask", "vanilla", True)]
-
-
-def test_settings_of_the_arm_reach_its_control(load: Load) -> None:
+def test_a_control_needs_no_file_and_has_the_settings_of_its_arm(load: Load) -> None:
     more = """\
 method_settings:
   noise: {regularisers: {noise: {scale: 0.5}}, training: {epochs: 7}}
@@ -73,10 +57,20 @@ task_settings:
   opinions: {methods: {noise: {training: {epochs: 9}}}}
 """
     project = load({"params.yaml": listing("noise_flat", more=more)})
-    control = project.methods["noise_flat"]
-    assert dict(control.finetune.regularisers)["noise"].scale == 0.5  # type: ignore[attr-defined]
-    assert control.training.epochs == 7
+    control, method = project.methods["noise_flat"], project.methods["noise"]
+    options: Any = dict(control.finetune.regularisers)["noise"]
+    assert (options.shape, options.scale, control.training.epochs) == ("uniform", 0.5, 7)
     assert project.method("noise_flat", "opinions").training.epochs == 9
+    assert (control.of, control.config.control_for) == ("noise", ("noise",))
+    assert controls_of_noise(project)["noise_flat"] == "noise.shape is uniform instead of normal (another law)"
+    assert control.training == method.training
+    assert missing(project.controls) == ["noise_still", "noise_plain"]  # its protocol is not that of vanilla
+
+
+def test_what_is_flipped_already_has_plain_fine_tuning_alone(load: Load) -> None:
+    project = load({NOISE: FLAT})
+    found = [(one.control_for, one.name, one.zero) for one in project.controls]
+    assert found == [("noise", "vanilla", True), ("mask", "vanilla", True)]
 
 
 def test_own_settings_of_a_control_are_laid_over_and_warned_of(load: Load) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regft_core.disk.files import write_json
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
 from regft_core.schema.method import Cost
@@ -19,21 +18,6 @@ from tests.settings.conftest import PARAMS, Load, Plain, load_project
 from tests.small_project import REPOSITORY
 
 
-def write(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
-
-
-def test_a_fresh_project_is_all_to_train(load: Load) -> None:
-    rows = plan_rows(load({}))
-    assert (rows[0].cell.directory, rows[0].cached, rows[0].to_train) == ("vanilla/opinions/100", 0, 6)
-    assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
-    # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
-    assert [row.cost for row in rows] == [14, None, 28, None, 28, None]
-    text = table(rows, lambda cell: None)
-    assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
-
-
 def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build: Any, registry: dict[str, Any]) -> None:
     """Presets of whole public sets used to be planned with no cost at all before their data were fetched."""
     shipped = (REPOSITORY / "pipelines/tasks/rte.yaml").read_text(encoding="utf-8").partition("ood:")[0]
@@ -41,19 +25,21 @@ def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build:
     full = [row for row in plan_rows(load_project(root, registry)) if row.cell.size == "full"]
     assert [(row.rows, row.steps, row.published) for row in full[:1]] == [(2490, 2 * 156, True)]
     assert "published numbers of rows" in table(full, lambda cell: None)
-    write(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
+    write_json(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
     (prepared, *_) = [row for row in plan_rows(load_project(root, registry)) if row.cell.size == "full"]
     assert (prepared.rows, prepared.published) == (33, False)
 
 
-def test_cached_runs_are_not_to_train(build: Any, registry: dict[str, Any]) -> None:
+def test_all_runs_of_a_fresh_project_are_to_train_and_cached_ones_are_not(build: Any, registry: dict[str, Any]) -> None:
     root = build({})
-    write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
-    project = load_project(root, registry)
-    rows = {row.cell.directory: row for row in plan_rows(project, lambda cell: {0, 1, 77})}
-    noise = rows["noise/opinions/100"]
-    assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
-    assert rows["vanilla/opinions/full"].steps == 6
+    rows = plan_rows(load_project(root, registry))
+    assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in table(rows, lambda _: None)
+    write_json(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
+    rows = plan_rows(load_project(root, registry), lambda cell: {0, 1, 77})
+    # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
+    assert [(row.steps, row.cost) for row in rows] == [(14, 14), (6, 6), (14, 28), (6, 12), (14, 28), (6, 12)]
+    noise = rows[2]
+    assert (noise.cell.directory, noise.seeds, noise.cached, noise.to_train) == ("noise/opinions/100", 6, 2, 4)
     line = next(one for one in table([noise], lambda cell: 600.0).splitlines() if one.startswith("noise"))
     assert line.split()[-2:] == ["10", "min"]
 
@@ -123,19 +109,25 @@ def registry(registry: dict[str, Any]) -> dict[str, Any]:
     return {**registry, "split": Split}
 
 
-FIT, SOUP = "regularisers: {split: {}}, training: {epochs: 0}", "repeat: {times: 5, vary: [order]}"
-
-
 @pytest.mark.parametrize(
     ("training", "first", "last", "epochs", "max_steps"),
     [
-        # Three epochs' worth of passes, of four members on half of the rows, and two of steps.
-        ("epochs: 2", FIT, "{}", 2 + 3, None),
-        ("epochs: 2", f"data: {{split: 0.5}}, repeat: {{times: 4}}, {FIT}", "{}", 2 + 3 * 4 // 2, None),
-        # The phase that averages members takes no steps; members take theirs whatever share they draw them from.
-        ("epochs: 2", f"data: {{split: 0.5}}, {SOUP}", "{training: {epochs: 0}}", 5, None),
-        ("epochs: 2\n  max_steps: 50", f"data: {{split: 0.5}}, {SOUP}", "{training: {epochs: 0}}", None, 250),
-        ("epochs: 2\n  max_steps: 50\n  accumulation: 2", SOUP, "{training: {epochs: 0}}", None, 250),
+        # Three epochs' worth of passes of four members on half of the rows, and two of steps.
+        (
+            "epochs: 2",
+            "data: {split: 0.5}, repeat: {times: 4}, regularisers: {split: {}}, training: {epochs: 0}",
+            "{}",
+            2 + 3 * 4 // 2,
+            None,
+        ),
+        # The phase that averages members takes no steps.
+        (
+            "epochs: 2\n  max_steps: 50\n  accumulation: 2",
+            "repeat: {times: 5, vary: [order]}",
+            "{training: {epochs: 0}}",
+            None,
+            250,
+        ),
         # Counted steps are matched in batches of the shared size; an epoch goes over the same rows in any batches.
         ("epochs: 2\n  max_steps: 50", "training: {batch_size: 4}", "{}", None, 50 + round(50 / 4)),
         ("epochs: 2", "training: {batch_size: 4}", "{}", 4, None),

@@ -42,16 +42,12 @@ methods:
     assert method.training.learning_rate == 2e-5
     assert method.finetune.regularisers[0][1].scale == 0.2
     assert training == project.params.training  # one phase: the value is the method's
+    shared, training = project.tuned("mask", None, {"training.learning_rate": 3e-5})  # a shared value reaches all
+    assert [phase.training.learning_rate for phase in shared.phases] == [3e-5, 3e-5]
+    assert training.learning_rate == 3e-5
     lines = budget_lines(project.params.tuning or TuningConfig(), project.methods.values())
     assert lines[2] == "  noise: 4 trials over training.learning_rate, regularisers.noise.scale"
     assert "optimistic" in lines[0]
-
-
-def test_shared_values_reach_every_phase(load: Load) -> None:
-    project = tuned(load, RATES)
-    method, training = project.tuned("mask", None, {"training.learning_rate": 3e-5})
-    assert [phase.training.learning_rate for phase in method.phases] == [3e-5, 3e-5]
-    assert training.learning_rate == 3e-5
 
 
 def test_a_number_of_trials_is_drawn_alike_for_equal_grids(load: Load) -> None:

@@ -30,13 +30,14 @@ def test_each_level_wins_over_the_weaker_ones(load_with: Callable[..., Project])
     blocks = """\
 task_settings:
   opinions:
-    training: {batch_size: 4, weight_decay: 0.2, clip_norm: 3.0}
+    training: {batch_size: 4, weight_decay: 0.2, clip_norm: 3.0, epochs: 5}
     methods: {noise: {training: {clip_norm: 9.0}}}
+  films: {model: {max_length: 64}}
 method_settings:
   noise: {training: {schedule: cosine, clip_norm: 8.0}}
 """
-    own = "regularisers: {noise: {}}\ntraining: {weight_decay: 0.3, schedule: constant}\n"
-    project = load_with(blocks, "training: {batch_size: 2, epsilon: 1.0e-6}\n", noise=own)
+    own = "regularisers: {noise: {}}\ntraining: {weight_decay: 0.3, schedule: constant, steps_factor: 3}\n"
+    project = load_with(blocks, "training: {batch_size: 2, epsilon: 1.0e-6}\nmodel: {max_length: 256}\n", noise=own)
     training = project.method("noise", "opinions").training
     assert training.learning_rate == 2e-5  # shared
     assert training.epsilon == 1e-6  # the task's file
@@ -44,20 +45,14 @@ method_settings:
     assert training.weight_decay == 0.3  # the method's file over the task
     assert training.schedule == "cosine"  # method_settings over the method's file
     assert training.clip_norm == 9.0  # a method on a task over all
+    assert training.epochs == 15  # a factor multiplies the task's length
     elsewhere = project.method("noise", "films").training
-    assert (elsewhere.batch_size, elsewhere.epsilon, elsewhere.clip_norm) == (16, 1e-8, 8.0)
+    assert (elsewhere.batch_size, elsewhere.epsilon, elsewhere.clip_norm, elsewhere.epochs) == (16, 1e-8, 8.0, 6)
     plain = project.method("vanilla", "opinions").training
-    assert (plain.batch_size, plain.weight_decay, plain.clip_norm) == (4, 0.2, 3.0)
+    assert (plain.batch_size, plain.weight_decay, plain.clip_norm, plain.epochs) == (4, 0.2, 3.0, 5)
     assert project.methods["vanilla"].training == project.params.training
-
-
-def test_a_methods_factor_multiplies_the_tasks_length(load_with: Callable[..., Project]) -> None:
-    project = load_with(
-        "task_settings: {opinions: {training: {epochs: 5}}}\n",
-        noise="regularisers: {noise: {}}\ntraining: {steps_factor: 3}\n",
-    )
-    assert project.method("noise", "opinions").training.epochs == 15
-    assert project.method("noise", "films").training.epochs == 6
+    assert [project.model(task).max_length for task in ("opinions", "films")] == [256, 64]
+    assert project.method("noise", "films").encoder(project.model("films")).max_length == 64
 
 
 def test_whoever_says_epochs_alone_means_epochs(load_with: Callable[..., Project]) -> None:
@@ -116,13 +111,6 @@ def test_an_arm_of_a_control_is_no_control(load: Load) -> None:
     assert (louder.control_for, louder.differs_in, louder.paper) == ((), (), "")
     assert louder.variant_of == ("quiet",)
     assert not [warning for warning in project.warnings if "differs_in" in warning or "quiet.yaml" in warning]
-
-
-def test_max_length_of_a_task(load_with: Callable[..., Project]) -> None:
-    project = load_with("task_settings: {films: {model: {max_length: 64}}}\n", "model: {max_length: 256}\n")
-    assert project.model("opinions").max_length == 256
-    assert project.model("films").max_length == 64
-    assert project.method("noise", "films").encoder(project.model("films")).max_length == 64
 
 
 def test_equal_settings_change_nothing(load_with: Callable[..., Project]) -> None:

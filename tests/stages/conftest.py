@@ -12,6 +12,8 @@ from regft_core.serve.export import export
 from tests.promises.kit import done, write_method
 from tests.small_project import PAIRS, SCORES, TASK, build, review, write_csv
 
+#: (method, task) -> an exported directory.
+Exported = dict[tuple[str, str], Path]
 #: 800 words are more tokens than any encoder here reads.
 LONG = review(1, 800)
 
@@ -34,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def exported(trained: Path) -> dict[tuple[str, str], Path]:
+def exported(trained: Path) -> Exported:
     """(method, task) -> exported directory of seed 1."""
     return {
         (method, task): export(Job(str(trained), method, task, "16", 1))

@@ -15,7 +15,7 @@ import pytest
 
 from regft_core.disk.files import write_text
 from regft_core.errors import RegftError
-from regft_core.output import Guarded, console, guard, unguarded, without_control
+from regft_core.output import Guarded, console, guard, unguarded
 from regft_core.settings.yaml_paths import LEADERBOARD
 from stages import cli, run
 from tests.small_project import REPOSITORY, build, stage
@@ -31,10 +31,6 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
     assert f"regft {name}" in example
     assert "\nnext: " in example
     assert len(description.split()) > 20
-    for line in done.stdout.split("options:")[1].splitlines():
-        if line.startswith("  --"):
-            # Long names have their explanation on the next line.
-            assert len(line.split()) >= 2
 
 
 def test_every_command_is_in_a_group_of_the_first_page() -> None:
@@ -93,7 +89,9 @@ def test_completion_knows_commands_and_their_options(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- text for terminals
 
 
-FOREIGN = "\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202eabc"
+#: What acts on a terminal, and how it is written out; the rest stays.
+FOREIGN = "Zürich\tä\U0001f600\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202eabc"
+SHOWN = "Zürich\tä\U0001f600" + r"\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202eabc"
 
 
 def call(*arguments: str, folder: Path, encoding: str = "utf-8", head: bool = False) -> tuple[int, bytes, bytes]:
@@ -108,11 +106,10 @@ def call(*arguments: str, folder: Path, encoding: str = "utf-8", head: bool = Fa
     return process.returncode, out or b"", error
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_a_terminal_of_any_encoding_gets_text(tmp_path: Path, encoding: str) -> None:
-    code, out, error = call("methods", folder=tmp_path, encoding=encoding)
+def test_a_terminal_of_any_encoding_gets_text(tmp_path: Path) -> None:
+    code, out, error = call("methods", folder=tmp_path, encoding="ascii")
     assert (code, error) == (0, b"")
-    assert "vanilla: " in out.decode(encoding)
+    assert "vanilla: " in out.decode("ascii")
 
 
 @pytest.mark.parametrize("command", ["methods", "--help"])
@@ -128,13 +125,6 @@ def test_escape_codes_of_a_yaml_key_are_written_out(tmp_path: Path) -> None:
     assert rb"\x1b]0;title\x07\x1b[31mred" in error
 
 
-def test_what_acts_on_a_terminal_is_written_out_and_the_rest_stays() -> None:
-    assert without_control("Zürich\tä\n\U0001f600") == "Zürich\tä\n\U0001f600"
-    shown = without_control(FOREIGN)
-    assert shown.isprintable()
-    assert shown == r"\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202eabc"
-
-
 def test_a_command_that_another_program_calls_here_guards_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """DVC's own colours act on the terminal, what a stage in the same process prints does not."""
     shown = io.StringIO()
@@ -146,7 +136,7 @@ def test_a_command_that_another_program_calls_here_guards_its_text(monkeypatch: 
         print(FOREIGN)
         sys.stdout = theirs
         print("\x1b[31mred")
-    assert shown.getvalue() == f"{without_control(FOREIGN)}\n\x1b[31mred\n"
+    assert shown.getvalue() == f"{SHOWN}\n\x1b[31mred\n"
 
 
 def test_a_stream_replaces_what_its_encoding_lacks() -> None:

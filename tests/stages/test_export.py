@@ -32,13 +32,14 @@ from tests.errors import raises_code
 from tests.hub_double import serving
 from tests.promises.kit import done
 from tests.small_project import PAIRS, REPOSITORY, SCORES, TASK, build, predictions, read_csv, write_csv
+from tests.stages.conftest import Exported
 
 
 def card_of(directory: Path) -> str:
     return (directory / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dict[tuple[str, str], Path]) -> None:
+def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: Exported) -> None:
     card = card_of(exported["vanilla", "reviews"])
     results = json.loads((trained / "reports" / "results.json").read_text())["reviews-16"]["vanilla"]
     dev = results["dev"]["accuracy"]
@@ -52,7 +53,7 @@ def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dic
 
 
 def test_the_hub_reads_the_scores_of_a_card_that_is_pushed(
-    trained: Path, exported: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
+    trained: Path, exported: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = exported["vanilla", "reviews"]
     results = ModelCard.load(folder / "README.md").data.eval_results or []
@@ -202,24 +203,25 @@ def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, met
             assert scores == pytest.approx(one["scores"], abs=2e-6)
 
 
-@pytest.mark.parametrize("method", ["pair_cosine", "zero_shot_similarity"])
-def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) -> None:
+def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path) -> None:
+    methods = ["pair_cosine", "zero_shot_similarity"]
     pairs = [("good film", "good film", 5), ("bad plot", "slow actor", 0), ("bad " * 99 + "plot", "bad film", 3)] * 6
     task = SCORES | {"columns": {"text": "one", "text_pair": "other", "label": "stars"}}
     folder = tmp_path / "project"
-    build(folder, tasks={"alike": task}, methods=["vanilla", method], grid={"tasks": ["alike"], "seeds": [1]})
+    build(folder, tasks={"alike": task}, methods=["vanilla", *methods], grid={"tasks": ["alike"], "seeds": [1]})
     for name in ("scores", "scores-dev"):
         lines_of = [f"{one},{other},{stars}" for one, other, stars in pairs]
         (folder / "data" / f"{name}.csv").write_text("\n".join(["one,other,stars", *lines_of]) + "\n")
     told = folder / "models" / "tiny" / "tokenizer_config.json"
     told.write_text(json.dumps(json.loads(told.read_text()) | {"truncation_side": "left"}))  # long texts keep their end
-    Project.open(folder).run(method, "alike")
-    served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / "exported"), "cpu")
-    predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / "out.csv")
-    expected = [row["prediction"] for row in predictions(folder, method, "alike")]
-    found = [float(row["prediction"]) for row in read_csv(tmp_path / "out.csv")]
-    assert found == pytest.approx(expected, abs=1e-4)
-    assert len(set(found)) > 1
+    for method in methods:
+        Project.open(folder).run(method, "alike")
+        served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / method), "cpu")
+        predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / f"{method}.csv")
+        expected = [row["prediction"] for row in predictions(folder, method, "alike")]
+        found = [float(row["prediction"]) for row in read_csv(tmp_path / f"{method}.csv")]
+        assert found == pytest.approx(expected, abs=1e-4), method
+        assert len(set(found)) > 1
 
 
 def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -> None:

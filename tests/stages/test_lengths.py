@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,18 +21,10 @@ def long(tmp_path: Path) -> Path:
     return build(tmp_path / "project", tasks={"reviews": TASK, "pairs": PAIRS}, words=59)
 
 
-def test_the_stage_writes_the_lengths_and_warns_and_so_does_the_plan_before_it(long: Path, capsys: Any) -> None:
+def test_the_plan_shows_lengths_and_warns_once_rows_are_prepared(long: Path) -> None:
     assert "token lengths of reviews: known after" in stage(long, "plan").stdout
     prepare_dataset(long, "reviews", open_project(long).tasks)
     planned = stage(long, "plan")
-    prepare(open_project(long))
-    found = json.loads((long / "work" / "lengths" / "reviews.json").read_text())
-    assert (found["max_length"], found["limit"], set(found["sets"])) == (32, 160, {"train", "dev", "shop"})
-    wanted = {"median": 62, "p95": 62, "longest": 62, "cut": 1.0}
-    assert found["sets"]["train"].items() >= wanted.items()
-    printed = capsys.readouterr()
-    assert "reviews: max_length 32 cuts 100.0% of train" in printed.err
-    assert "set model.max_length: 64 in params.yaml." in printed.err
     assert "tokens per row at max_length 32" in planned.stdout
     assert max(map(len, planned.stdout.splitlines())) <= 80
     assert "cuts 100.0% of train" in planned.stderr
@@ -42,6 +33,8 @@ def test_the_stage_writes_the_lengths_and_warns_and_so_does_the_plan_before_it(l
 def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(open_project(long))
     measured = lengths.known_lengths(open_project(long), "reviews")
+    assert (measured["limit"], set(measured["sets"])) == (160, {"train", "dev", "shop"})
+    assert measured == json.loads((long / "work" / "lengths" / "reviews.json").read_text())
     with monkeypatch.context() as patch:
         patch.setattr(lengths, "measure_task", lambda *_: pytest.fail("measured again"))
         assert lengths.known_lengths(open_project(long), "reviews") == measured

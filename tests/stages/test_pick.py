@@ -13,6 +13,7 @@ from regft_core.serve.model import load_served
 from regft_core.serve.pick import choose, pick_file, uncertainty
 from tests.errors import raises_code
 from tests.small_project import read_csv, review, write_csv
+from tests.stages.conftest import Exported
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,11 @@ def test_one_label_is_unsure_by_its_margin_and_several_by_their_least_certain_la
     assert uncertainty(np.array([[3.2], [-1.0]]), "regression").tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("method", ["vanilla", "pooled"])
-def test_rows_are_written_whole_with_prediction_and_uncertainty(
-    exported: dict[tuple[str, str], Path], tmp_path: Path, method: str
-) -> None:
+def test_rows_are_written_whole_with_prediction_and_uncertainty(exported: Exported, tmp_path: Path) -> None:
+    model = load_served(exported["vanilla", "reviews"], "cpu")
     texts = [review(i) for i in range(12)]
     data = write_csv(tmp_path / "new.csv", [("id", "review"), *enumerate([*texts, texts[0], "", "  "])])
-    counted = pick_file(load_served(exported[method, "reviews"], "cpu"), data, tmp_path / "out.csv", 5)
+    counted = pick_file(model, data, tmp_path / "out.csv", 5)
     assert (counted.rows, counted.read, counted.empty) == (5, 15, 2)
     assert counted.repeated == 13 - len(set(texts))
     rows = read_csv(tmp_path / "out.csv")
@@ -54,4 +53,4 @@ def test_rows_are_written_whole_with_prediction_and_uncertainty(
     assert unsure[0] == max(unsure)
     for out, code in ((tmp_path / "out.csv", "in-the-way"), (data, "output-is-input")):
         with raises_code(DataError, code):
-            pick_file(load_served(exported[method, "reviews"], "cpu"), data, out, 5)
+            pick_file(model, data, out, 5)

@@ -27,13 +27,13 @@ from regft_core.serve.predict import predict_file, predict_stream
 from tests import warm
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, read_csv, read_jsonl, review, write_csv
-from tests.stages.conftest import LONG
+from tests.stages.conftest import LONG, Exported
 
 TEXTS = [review(0), LONG, review(3, 20), "a", review(2, 11)]
 
 
 @pytest.fixture(scope="module")
-def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
+def model(exported: Exported) -> ServedModel:
     return load_served(exported["vanilla", "reviews"], "cpu")
 
 
@@ -92,7 +92,7 @@ def test_tokens_of_unknown_words_are_counted(model: ServedModel, tmp_path: Path)
     assert (counted.unknown, counted.tokens) == (2, 4)
 
 
-def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(model: ServedModel, exported: Exported, tmp_path: Path) -> None:
     data = write_csv(tmp_path / "new.csv", [("Review ", "date"), ("good film", "1")])
     with raises_code(DataError, "column-missing", "'Review '", "no column 'review' (--text)") as error:
         predict_file(model, data, tmp_path / "out.csv")
@@ -102,15 +102,13 @@ def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
         predict_file(model.reading("Review ", None), data, tmp_path / "new.out.csv", keep=["dat"])
     with raises_code(DataError, "single-text-model"):
         predict_file(model.reading("Review ", "date"), data, tmp_path / "new.out.csv")
-
-
-def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
+    # A model of pairs needs both texts.
     pairs = load_served(exported["pooled", "pairs"], "cpu")
     assert pairs.served.rows_per_example == 2
     data = write_csv(tmp_path / "new.csv", [("one", "second"), ("good film", "bad film")])
     with raises_code(DataError, "column-missing", "no column 'other' (--text-pair)"):
-        predict_file(pairs, data, tmp_path / "out.csv")
-    assert predict_file(pairs.reading(None, "second"), data, tmp_path / "out.csv").rows == 1
+        predict_file(pairs, data, tmp_path / "pairs.csv")
+    assert predict_file(pairs.reading(None, "second"), data, tmp_path / "pairs.csv").rows == 1
 
 
 def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Path) -> None:
@@ -137,7 +135,7 @@ def test_no_cell_is_a_formula(model: ServedModel, tmp_path: Path) -> None:
 
 
 def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
-    exported: dict[tuple[str, str], Path], trained: Path, tmp_path: Path
+    exported: Exported, trained: Path, tmp_path: Path
 ) -> None:
     own = Path(shutil.copytree(exported["vanilla", "reviews"], tmp_path / "own"))
     (own / "regft.json").unlink()
@@ -158,9 +156,7 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
         load_served(own, "cpu")
 
 
-def test_rows_below_the_exported_threshold_are_not_answered(
-    exported: dict[tuple[str, str], Path], data: Path, tmp_path: Path
-) -> None:
+def test_rows_below_the_exported_threshold_are_not_answered(exported: Exported, data: Path, tmp_path: Path) -> None:
     """The threshold is that of ``regft.json``; probabilities stay, the prediction is empty."""
     model = load_served(exported["vanilla", "reviews"], "cpu")
     plain = predict_file(model, data, tmp_path / "all.csv")
@@ -216,7 +212,7 @@ def test_a_killed_prediction_goes_on_and_writes_the_same_bytes(
 
 
 def test_other_options_begin_anew_and_two_processes_do_not_mix(
-    model: ServedModel, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    model: ServedModel, data: Path, tmp_path: Path, capsys: Any
 ) -> None:
     out = tmp_path / "out.csv"
     with contextlib.suppress(Killed), serving.partial_file(out, "another") as (file, _, keep):
@@ -240,7 +236,7 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
     ],
 )
 def test_fewer_bits_answer_nearly_as_fp32_or_are_refused(
-    exported: dict[tuple[str, str], Path],
+    exported: Exported,
     monkeypatch: pytest.MonkeyPatch,
     precision: str,
     method: str,
@@ -287,7 +283,7 @@ def test_lines_of_every_format_are_answered_as_in_a_file(model: ServedModel, tmp
     assert found[2]["prediction"] is None
 
 
-def test_columns_are_kept_and_pairs_need_names(model: ServedModel, exported: dict[tuple[str, str], Path]) -> None:
+def test_columns_are_kept_and_pairs_need_names(model: ServedModel, exported: Exported) -> None:
     found = streamed(model, b'{"id": 7, "review": "good film"}\n', keep=["id"])
     assert list(found[0]) == ["row", "id", "prediction", "probability_bad", "probability_good"]
     assert found[0]["id"] == 7
@@ -318,7 +314,7 @@ def test_a_wrong_line_ends_it_and_those_before_are_answered(
     assert len(out.getvalue().splitlines()) == answered
 
 
-def test_a_line_is_answered_before_the_next_one_comes(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
+def test_a_line_is_answered_before_the_next_one_comes(exported: Exported, tmp_path: Path) -> None:
     python, model = str(warm.folder() / "python"), str(exported["vanilla", "reviews"])
     command = [python, "-m", "regft_core", "predict", "--model", model, "--data", "-"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

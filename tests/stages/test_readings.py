@@ -73,18 +73,13 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
         assert "classifier('see the film : a text')" in card
 
 
-def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> None:
+def test_how_texts_are_read_is_in_the_key_and_what_cannot_read_windows_says_so(project: Path) -> None:
     context = Context(Job(str(project), "lora", "reviews", "16", 0))
-    trained = FinishedModel(context)
-    encoded = trained.encode(context.phase("finetune").rows.examples)
+    trained, phase = FinishedModel(context), context.phase("finetune")
     for look in (trained.batches, editable):
         with pytest.raises(Unfit, match=r"model\.windows"):
-            list(look(encoded))
-
-
-def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path) -> None:
-    context = Context(Job(str(project), "lora", "reviews", "16", 0))
-    identity = context.phase("finetune").identity()
+            list(look(trained.encode(phase.rows.examples)))
+    identity = phase.identity()
     wanted = {"prompt": "see the film : ", "windows": 2, "stride": 2}
     assert {name: identity["model"][name] for name in wanted} == wanted
     lengths = json.loads((project / "work" / "lengths" / "reviews.json").read_text())

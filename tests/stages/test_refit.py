@@ -38,8 +38,8 @@ GRID: dict[str, Any] = {"sizes": ["full"], "seeds": [0, 1, 2, 3]}
 
 def make(root: Path, methods: list[str], task: dict[str, Any] | None = None, **changes: Any) -> Path:
     """A reproduced project. Its 40 rows are hard to tell apart for a tiny encoder, so that answers are wrong, too."""
-    sections = {"grid": GRID, "report": {"reference": methods[0]}, **changes}
-    root = build(root, tasks={"reviews": task or FOLDED}, methods=methods, **sections)
+    sections = {"tasks": {"reviews": task or FOLDED}, "grid": GRID, "report": {"reference": methods[0]}, **changes}
+    root = build(root, methods=methods, **sections)
     random = Random(0)
     rows = []
     for row in range(ROWS):
@@ -180,10 +180,26 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
 # ------------------------------------------------------------------------------------ other tasks
 
 
-def test_a_share_trains_too_numbers_of_steps_grow_with_it_and_a_size_is_said(tmp_path: Path) -> None:
-    task, steps = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}, {"max_steps": 3, "warmup_steps": 1}
-    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": [20], "seeds": [0, 1]}, training=steps)
-    job = refit(root, "vanilla", say=quiet)
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A share of the rows as a development set, a development set of its own, and values."""
+    tasks = {
+        "share": {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}},
+        "own": TASK,
+        "values": {**SCORES, "splits": {"train": "scores.csv", "dev": {"folds": 2}}},
+    }
+    settings = {"share": {"sizes": [20], "training": {"max_steps": 3, "warmup_steps": 1}}}
+    grid = {"tasks": list(tasks), "sizes": ["full"], "seeds": [0, 1]}
+    changes: dict[str, Any] = {
+        "tasks": tasks,
+        "grid": grid,
+        "task_settings": settings | {"own": {"sizes": ["full", 16]}},
+    }
+    return make(tmp_path_factory.mktemp("several") / "project", ["vanilla"], **changes)
+
+
+def test_a_share_trains_too_numbers_of_steps_grow_with_it_and_a_size_is_said(several: Path) -> None:
+    job = refit(several, "vanilla", "share", say=quiet)
     context, record = finished_run(job)
     training = context.phase("finetune").training
     assert (record.steps, training.max_steps, training.warmup_steps) == (6, 6, 2)  # 40 rows instead of 20
@@ -193,21 +209,18 @@ def test_a_share_trains_too_numbers_of_steps_grow_with_it_and_a_size_is_said(tmp
     assert "trained on 20 rows and evaluated on the 10 rows" in card
 
 
-def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
-    root = make(tmp_path / "project", ["vanilla"], TASK, grid={"sizes": ["full", 16], "seeds": [0, 1]})
-    job = refit(root, "vanilla", size="16", say=quiet)
+def test_a_development_set_of_its_own_stays_apart(several: Path) -> None:
+    job = refit(several, "vanilla", "own", "16", say=quiet)
     context, record = finished_run(job)
     assert len(context.phase("finetune").rows.examples) == 32
     # With all training rows, the judged run is the final model.
-    runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
+    runs = json.loads((several / "work/finetune/vanilla/own/full/manifest.json").read_text())["runs"]
     assert record.key == runs[0]["key"]
     assert "all training rows of the task; its development set stays apart" in described(export(job))[1]
 
 
-def test_values_have_an_expected_score_and_no_temperature(tmp_path: Path) -> None:
-    task = {**SCORES, "splits": {"train": "scores.csv", "dev": {"folds": 2}}}
-    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]})
-    job = refit(root, "vanilla", say=quiet)
+def test_values_have_an_expected_score_and_no_temperature(several: Path, tmp_path: Path) -> None:
+    job = refit(several, "vanilla", "values", say=quiet)
     of, _ = described(export(job))
     assert (of["refit"]["temperature"], of["refit"]["metric"], of["refit"]["rows"]) == (None, "pearson", 32)
     with raises_code(ModelError, "bad-accuracy", "regression"):
@@ -255,8 +268,7 @@ def test_rows_of_a_group_count_as_one_answer(tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_the_development_set_chose_is_not_refitted(tmp_path: Path) -> None:
-    task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
-    training = {"checkpoint": "best_on_dev_as_published"}
-    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0]}, training=training)
+    task = {**TASK, "splits": {"train": "train.csv", "dev": 0.25}}
+    root = build(tmp_path, tasks={"reviews": task}, training={"checkpoint": "best_on_dev_as_published"})
     with raises_code(ConfigError, "refit-choice", "training.checkpoint", "without --refit"):
-        refit(root, "vanilla", say=quiet)
+        refit(root, "vanilla", judged=False, say=quiet)

@@ -19,10 +19,6 @@ from regft_core.statistics.bootstrap import (
 from tests.statistics.single import one_arm, paired_difference
 
 
-def right_or_wrong(rng, seeds, n, accuracy):
-    return {s: (rng.random(n) < accuracy).astype(int) for s in range(seeds)}
-
-
 def test_mean_difference_is_that_of_the_metric_over_common_seeds():
     labels = np.array([1, 1, 0, 0])
     a = {0: [1, 1, 0, 0], 1: [1, 1, 0, 1], 2: [1, 1, 1, 1]}

@@ -16,7 +16,7 @@ from regft_core.statistics.bootstrap import Estimate, two_level
 from regft_core.statistics.confidence import fit_temperature
 from regft_core.statistics.forecast import detectable_gain, expected_gains, expected_max_curve, shares
 from regft_core.statistics.reproduction import log_ratio
-from tests.statistics.single import one_arm, paired_difference, right_on
+from tests.statistics.single import right_on
 from tests.statistics.test_coverage import least
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
@@ -91,26 +91,6 @@ def test_the_smallest_gain_holds_the_development_set() -> None:
     assert detectable_gain(5, 0.0, 0.4) == pytest.approx(floor)
     assert detectable_gain(7, 1.3, 0.4) == pytest.approx(math.hypot(detectable_gain(7, 1.3, 0.0), floor))
     assert detectable_gain(1, 1.3, 0.0) == math.inf
-
-
-def test_equal_to_the_single_calls() -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.integers(2, size=80)
-    seeds = {"a": (0, 1, 2, 5), "b": (5, 2, 1), "c": ()}
-    arms = {name: {s: np.where(rng.random(80) < 0.8, labels, 1 - labels) for s in own} for name, own in seeds.items()}
-    how = {"samples": 300, "confidence": 0.9, "rng_seed": 3, "positive_label_index": 1, "expected_seeds": [1, 2, 7]}
-    together = Arms(arms, labels, "f1", **how)
-    for name in arms:
-        assert_same(together.one(name), one_arm(arms[name], labels, "f1", **how))
-        for other in arms:
-            assert_same(
-                together.difference(name, other), paired_difference(arms[name], arms[other], labels, "f1", **how)
-            )
-
-
-def assert_same(a: object, b: object) -> None:
-    for key, value in vars(b).items():
-        assert vars(a)[key] == pytest.approx(value, nan_ok=True), key
 
 
 # ----------------------------------------------------------------------------------------------- ranks

@@ -102,18 +102,11 @@ def test_a_tracker_that_is_none_or_fails_is_said(tree: Tree, tmp_path: Path) -> 
 # ------------------------------------------------------------------------------------------------------ MLflow's page
 
 
-@pytest.fixture
-def taken() -> Iterator[int]:
-    """A port on which something listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-def test_a_taken_port_is_refused(taken: int) -> None:
-    with raises_code(RegftError, "port-taken", taken, "--port"):
-        command.require_port(taken)
+def test_a_taken_port_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        with raises_code(RegftError, "port-taken", taken, "--port"):
+            command.require_port(taken)
 
 
 def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:

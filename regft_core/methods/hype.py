@@ -83,13 +83,13 @@ class Hype(Regulariser):
         return draw(shape, self.options.distribution, generator) * self.options.scale
 
     def _perturb(self, tensor: Tensor, site: LayerSite, position: int) -> Tensor:
-        if self.trainee.current is None:
+        current, passes = self.trainee.current, self.options.passes
+        if current is None:
             return tensor
-        rows = self.trainee.rows(self.options.passes)
         noise = self.noise(tensor.shape, site, position)
-        if rows is not None:
+        if passes is not None and any(name not in passes for name, _, _ in current.parts):
             keep = torch.zeros(tensor.shape[site.batch_dim], device=tensor.device)
-            for start, stop in rows:
+            for start, stop in (rows for name, *rows in current.parts if name in passes):
                 keep[start:stop] = 1
             noise = noise * keep.reshape([-1 if d == site.batch_dim else 1 for d in range(tensor.dim())])
         # The sum is taken in fp32: at 1e-5 it would vanish in half precision.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regft_core.methods.mixout import Mixout, mask_shape, mix, mixed_weights
+from regft_core.methods.mixout import mask_shape, mix, mixed_weights
 from regft_core.training.trainee import Pass
 from tests.methods.harness import Bench
 from tests.tiny import ARCHITECTURES
@@ -63,7 +63,6 @@ def test_probability_one_freezes_to_the_pretrained_weight() -> None:
     frozen = mixed(weight, [0, 0], probability=1.0)
     assert torch.equal(frozen, W0)
     frozen.sum().backward()
-    assert weight.grad is not None
     assert not weight.grad.any()
 
 
@@ -73,7 +72,6 @@ def test_the_released_gradient_lacks_the_factor(scaled: bool, expected: list[lis
     found = mixed(weight, [0, 1], scaled=scaled)
     assert torch.equal(found, mixed(W, [0, 1]))
     found.sum().backward()
-    assert weight.grad is not None
     assert weight.grad.tolist() == expected
 
 
@@ -116,9 +114,7 @@ def test_every_linear_is_mixed_and_nothing_else(architecture: str) -> None:
     assert set(found) - raw == linear
     assert len(raw) == (10 if architecture == "xlnet" else 0)
     assert not set(mixed_weights(bench.trainee, head=False)) & set(bench.trainee.sites.head)
-    method = Bench([("mixout", {})], **given).method
-    assert isinstance(method, Mixout)
-    assert method.mixed == found
+    assert Bench([("mixout", {})], **given).method.mixed == found
 
 
 def test_a_mask_covers_input_units_also_of_raw_matrices() -> None:

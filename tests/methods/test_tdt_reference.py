@@ -84,7 +84,6 @@ def test_penalty_counts_real_tokens_only() -> None:
     assert float(confidence_penalty(confidence, mask)) == pytest.approx(1.0, abs=1e-6)
     zero = torch.zeros(1, 6, requires_grad=True)
     confidence_penalty(zero, mask).backward()
-    assert zero.grad is not None
     assert zero.grad.isfinite().all()
 
 

@@ -99,7 +99,7 @@ class WeightMixing(nn.Module):
     Args:
         pretrained: W0, any shape with at least two dimensions; copied.
         std: standard deviation of the initial attention around 1, before clipping to [0, 1].
-        generator: random stream of the initial attention; None sets it to exactly 1.
+        generator: random stream of the initial attention.
     """
 
     pretrained: Tensor
@@ -107,19 +107,15 @@ class WeightMixing(nn.Module):
     a1: Tensor
     a2: Tensor
 
-    def __init__(
-        self, pretrained: Tensor, *, rank: int, form: str, std: float, generator: torch.Generator | None
-    ) -> None:
+    def __init__(self, pretrained: Tensor, *, rank: int, form: str, std: float, generator: torch.Generator) -> None:
         super().__init__()
         self.form, self.rank, self.shape = form, rank, pretrained.shape
         d, k = pretrained.shape[0], pretrained.shape[1:].numel()
         self.register_buffer("pretrained", pretrained.detach().clone(), persistent=False)
         shapes = {"a": (d, k)} if form == "full_rank" else {"a1": (d, rank), "a2": (rank, k)}
         for name, shape in shapes.items():
-            values = torch.ones(shape, device=pretrained.device)
-            if generator is not None:
-                noise = torch.randn(shape, generator=generator, device=pretrained.device)
-                values = (values + std * noise).clamp(0, 1)
+            noise = torch.randn(shape, generator=generator, device=pretrained.device)
+            values = (1 + std * noise).clamp(0, 1)
             self.register_parameter(name, nn.Parameter(values, requires_grad=False))
 
     @property

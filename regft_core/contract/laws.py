@@ -277,18 +277,7 @@ def first_step(loop: Loop) -> Step:
     """The first step of a loop, on its first batch, with the model in training mode."""
     loop.trainee.model.train()
     loop.trainee.attached.train()
-    return Step(
-        loop.trainee,
-        loop.stack.setting,
-        loop.stream.batch(0),
-        index=0,
-        total=max(1, loop.total),
-        learning_rate=loop.training.learning_rate,
-        validation=loop.validation,
-        unlabelled=loop.unlabelled,
-        optimizer=loop.optimizer if loop.total else None,
-        transformer=loop.stack.transformer,
-    )
+    return loop.step_on(loop.stream.batch(0))
 
 
 def widened(batch: Batch, columns: int, padding_id: int) -> Batch:

@@ -80,6 +80,11 @@ class Setting:
     metric: str | None = None
     positive: int | None = None
 
+    @property
+    def keywords(self) -> int:
+        """The number of the keyword segment in ``Batch.segment``; one that no token has where there is none."""
+        return {None: -2, "text": 0, "text_pair": 1}[self.keyword_segment]
+
 
 @dataclass(frozen=True)
 class DropoutWish:

@@ -107,9 +107,7 @@ class Cutoff(Regulariser):
         """Booleans ``[rows, n]`` of the real tokens that may be cut."""
         from regft_core.models.heads import MaskClassifier, PooledClassifier
 
-        allowed = batch.attention_mask.bool()
-        if self.setting.keyword_segment is not None:
-            allowed = allowed & (batch.segment != (0 if self.setting.keyword_segment == "text" else 1))
+        allowed = batch.attention_mask.bool() & (batch.segment != self.setting.keywords)
         model = self.trainee.model
         if isinstance(model, MaskClassifier):
             allowed = allowed & (batch.input_ids != model.mask_token)

@@ -73,23 +73,20 @@ class Hype(Regulariser):
         if self.options.position in ("within_layers", "both"):
             trainee.hooks.on_after_attention(lambda tensor, site: self._perturb(tensor, site, 1), layers)
 
-    def noise(self, shape: torch.Size, site: LayerSite, position: int) -> Tensor:
-        """fp32 noise of one layer in the running pass; a pure function of seed, step and site."""
-        assert self.trainee.current is not None
-        key = (*self.trainee.current.key, site.index, position)
-        generator = self.trainee.generator("hype.noise", *key)
-        if self.options.distribution == "uniform_one_sided":
-            return torch.rand(shape, generator=generator, device=self.trainee.device) * self.options.scale
-        return draw(shape, self.options.distribution, generator) * self.options.scale
-
     def _perturb(self, tensor: Tensor, site: LayerSite, position: int) -> Tensor:
-        if self.trainee.current is None:
+        """The tensor plus fp32 noise, which is a pure function of seed, step and site."""
+        current, passes = self.trainee.current, self.options.passes
+        if current is None:
             return tensor
-        rows = self.trainee.rows(self.options.passes)
-        noise = self.noise(tensor.shape, site, position)
-        if rows is not None:
+        generator = self.trainee.generator("hype.noise", *current.key, site.index, position)
+        if self.options.distribution == "uniform_one_sided":
+            noise = torch.rand(tensor.shape, generator=generator, device=tensor.device)
+        else:
+            noise = draw(tensor.shape, self.options.distribution, generator)
+        noise = noise * self.options.scale
+        if passes is not None and any(name not in passes for name, _, _ in current.parts):
             keep = torch.zeros(tensor.shape[site.batch_dim], device=tensor.device)
-            for start, stop in rows:
+            for start, stop in (rows for name, *rows in current.parts if name in passes):
                 keep[start:stop] = 1
             noise = noise * keep.reshape([-1 if d == site.batch_dim else 1 for d in range(tensor.dim())])
         # The sum is taken in fp32: at 1e-5 it would vanish in half precision.

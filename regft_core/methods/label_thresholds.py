@@ -23,9 +23,6 @@ from regft_core.hooks.declare import FitData, Trainee, is_last, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import Array, np, torch
 
-#: Rows per forward pass; nothing but speed depends on it.
-BATCH = 64
-
 
 class LabelThresholdsConfig(StrictModel):
     fit: Literal["label", "all", "none"] = Field(
@@ -94,7 +91,7 @@ class LabelThresholds(Regulariser):
     def _answers(self) -> tuple[Array, Array]:
         """Logits [n, K] and labels [n] of the rows that are set aside, as evaluation computes them."""
         precision = self.setting.training.precision
-        answers = list(self._data.answers(BATCH, aside=True, precision=precision))
+        answers = list(self._data.answers(aside=True, precision=precision))
         logits = torch.cat([own.double().cpu() for _, own in answers])
         return logits.numpy(), torch.cat([batch.labels.cpu() for batch, _ in answers]).numpy()
 

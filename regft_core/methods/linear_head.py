@@ -49,9 +49,6 @@ from regft_core.training.linear_solution import (
 )
 from regft_core.training.logistic import solve
 
-#: Rows per forward pass; nothing but speed depends on it.
-FEATURE_BATCH = 64
-
 
 class LinearHeadConfig(StrictModel):
     head: Literal["cross_validated", "package"] = Field(
@@ -139,7 +136,7 @@ class LinearHead(Regulariser):
         """
         model, linear = self.trainee.model, self._linear()
         features, labels = [], []
-        for batch, rows, logits in data.received(self._name, FEATURE_BATCH):
+        for batch, rows, logits in data.received(self._name):
             mapped = linear.weight.detach() @ rows.T + linear.bias.detach()[:, None]
             if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
                 raise ModelError(

@@ -209,7 +209,7 @@ class MaskTuning(Regulariser):
     def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
         """(rows, columns) of the tokens to mask in this step."""
         generator = step.generator("mask_tuning.positions")
-        return masked_positions(step.batch, self.setting.keyword_segment, rate, self.options.selection, generator)
+        return masked_positions(step.batch, self.setting.keywords, rate, self.options.selection, generator)
 
     def masked_logits(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor:
         """Vocabulary logits ``[masked positions, V]`` from the masked input, in training mode."""

@@ -105,9 +105,8 @@ class MaskedLm(Regulariser):
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
         options, generator = self.options, step.generator("masked_lm.positions")
-        positions = masked_positions(
-            step.batch, self.setting.keyword_segment, options.mask_rate, options.selection, generator
-        )
+        rate, rule = options.mask_rate, options.selection
+        positions = masked_positions(step.batch, self.setting.keywords, rate, rule, generator)
         tokens = self._replacements(step, positions)
         masked = with_tokens(step.batch, positions, tokens)
         _, hidden = step.forward("masked", batch=masked, hidden=True)

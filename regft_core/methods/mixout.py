@@ -22,7 +22,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -74,31 +74,41 @@ class Mixout(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.weight_views import MixoutView
+        from regft_core.models.weight_views import View
 
         self.mixed = mixed_weights(trainee, head=self.options.head == "mix")
-        anchor = trainee.anchor("checkpoint") if self.options.target == "checkpoint" else {}
-        if anchor:
-            anchor = anchor | {name: trainee.raw(name).detach().clone() for name in trainee.sites.head}
-        share, scaled = self.options.probability, self.options.variant == "paper"
+        self._anchor: dict[str, Tensor] = {}
+        if self.options.target == "checkpoint":
+            head = {name: trainee.raw(name).detach().clone() for name in trainee.sites.head}
+            self._anchor = trainee.anchor("checkpoint") | head
         for name in self.mixed:
-            trainee.put_view(name, MixoutView(anchor.get(name), share, self._mask(name), scaled))
+            trainee.put_view(name, View(self._mixed, name))
 
-    def _mask(self, name: str) -> Callable[[], Tensor | None]:
-        """The mask of one weight in the running pass: 1 for input units that keep their current weights."""
-        shape = mask_shape(name, self.trainee.raw(name).shape)
-
-        def mask() -> Tensor | None:
-            if self.trainee.current is None:
-                return None
-            generator = self.trainee.generator("mixout.mask", *self.trainee.current.key, name)
-            draws = torch.rand(shape, generator=generator, device=self.trainee.device)
-            return (draws >= self.options.probability).float()
-
-        return mask
+    def _mixed(self, name: str, weight: Tensor) -> Tensor:
+        """The weight that a pass of training uses, with a mask of the pass's draw; in evaluation W itself."""
+        current = self.trainee.current
+        if current is None or not self.trainee.model.training:
+            return weight
+        generator = self.trainee.generator("mixout.mask", *current.key, name)
+        draws = torch.rand(mask_shape(name, weight.shape), generator=generator, device=self.trainee.device)
+        mask = (draws >= self.options.probability).float()
+        return mix(weight, self._anchor.get(name), mask, self.options.probability, self.options.variant == "paper")
 
     def export(self, trainee: Trainee) -> None:
         trainee.take_views(self.mixed, folded=False)
+
+
+def mix(weight: Tensor, anchor: Tensor | None, mask: Tensor, probability: float, scaled: bool) -> Tensor:
+    """W0 + m (W - W0) / (1 - p) of a weight W, its anchor W0 (None: zeros) and a mask m that broadcasts to W.
+
+    A probability p of 1 gives W0. Without ``scaled`` the factor 1 / (1 - p) is left out of the gradient.
+    """
+    kept = 1 - probability
+    if not scaled:
+        # The value of W, and kept times its gradient.
+        weight = weight.detach() + kept * (weight - weight.detach())
+    factor = mask / kept if kept > 0 else torch.zeros_like(mask)
+    return factor * weight if anchor is None else anchor + factor * (weight - anchor)
 
 
 def mixed_weights(trainee: Trainee, *, head: bool) -> list[str]:

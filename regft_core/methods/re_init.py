@@ -62,10 +62,7 @@ class ReInit(Regulariser):
             trainee.renew(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
 
     def _layers(self, trainee: Trainee) -> dict[str, torch.nn.Module]:
-        from regft_core.models.heads import depths
-
         sites = trainee.sites
-        depths(trainee.model, sites, ())  # refuses shared layers
         top = [site for site in sites.layers if site.stack == sites.layers[-1].stack]
         if self.options.layers > len(top):
             raise ModelError(

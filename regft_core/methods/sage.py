@@ -21,13 +21,12 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel, TrainingConfig, Variant
-from regft_core.hooks.declare import Step, Trainee
+from regft_core.hooks.base import Declares, Flip, Regulariser, StrictModel, TrainingConfig, Variant
+from regft_core.hooks.declare import Step
 from regft_core.lazy import torch
 
 
@@ -64,15 +63,12 @@ class Sage(Regulariser):
             gradients_at="after_clip",
         )
 
-    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.names = trainee.sites.perturbable
-
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
         from regft_core.training.update_rules import SensitivityGuided
 
         self._optimizer = SensitivityGuided(
             groups,
-            names=self.names,
+            names=self.trainee.sites.perturbable,
             base=self.options.base,
             betas=training.betas,
             eps=training.epsilon,
@@ -87,7 +83,7 @@ class Sage(Regulariser):
         if not step.masked:
             return
         with torch.no_grad():
-            for name in self.names:
+            for name in self.trainee.sites.perturbable:
                 gradient = step.gradient(name)
                 if gradient is not None:
                     self._optimizer.observed[name] = (step.trainee.raw(name) * gradient).abs_()

@@ -44,6 +44,7 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Reg
 from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.models.poolings import mean
 from regft_core.rng import derive
 from regft_core.training import distances
 from regft_core.training.perturbation import as_read
@@ -92,6 +93,18 @@ def ranking_loss(clean: Tensor, distilled: Tensor, negative: Tensor, options: Td
     if options.variant == "released":
         near, far = (near / clean.shape[-1]).mean(), (0.5 * far / clean.shape[-1]).mean()
     return torch.clamp(options.margin + near - far, min=0.0).mean()
+
+
+def contrasted(embedding: Tensor, confidence: Tensor, filler: Tensor, untouched: Tensor) -> tuple[Tensor, Tensor]:
+    """The distilled and the negative view of embedding outputs ``[B, n, H]`` (equations 3 and 5).
+
+    Args:
+        confidence: ``[B, n, 1]``; ``filler``: what unimportant positions move to, ``[B, 1 or n, H]``.
+        untouched: ``[B, n]``, True where both views are the embedding output itself.
+    """
+    rest, same = 1 - confidence, untouched.unsqueeze(-1)
+    distilled = torch.where(same, embedding, confidence * embedding + rest * filler)
+    return distilled, torch.where(same, embedding, rest * embedding)
 
 
 def confidence_penalty(confidence: Tensor, mask: Tensor) -> Tensor:
@@ -159,21 +172,9 @@ class Tdt(Regulariser):
         draw_parameters([unit], config, derive(trainee.seed, "tdt.confidence"))
         self.unit = trainee.attach("tdt", unit)
         encoder: Any = getattr(trainee.model.base_model, "encoder", None)
+        #: DeBERTa's convolution also reads padding, which therefore stays as it is.
         self._sees_padding = getattr(encoder, "conv", None) is not None
-        if self._sees_padding:
-            # DeBERTa's convolution reads the embedding output beside the first layer, so the views
-            # must be in place before either; it also reads padding, which therefore stays as it is.
-            encoder.register_forward_pre_hook(self._before_encoder, with_kwargs=True)
-        else:
-            trainee.hooks.on_layer_input(self._show_views, trainee.sites.embedding_layers)
-
-    def _before_encoder(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        site = self.trainee.sites.layers[0]
-        if not module.training:
-            return None
-        if args:
-            return (self._show_views(args[0], site), *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": self._show_views(kwargs["hidden_states"], site)}
+        trainee.hooks.on_embedding_output(self._show_views)
 
     def _show_views(self, tensor: Tensor, site: LayerSite) -> Tensor:
         """Put the views instead of the repeated embedding output ``[views * B, n, H]``."""
@@ -182,11 +183,8 @@ class Tdt(Regulariser):
             return tensor
         rows = tensor.transpose(0, 1) if site.batch_dim == 1 else tensor
         height = rows.shape[0] // len(self.views)
-        mask, segment = current.attention_mask[:height], current.segment
-        kept = torch.zeros_like(mask, dtype=torch.bool)
-        if self.setting.keyword_segment is not None and segment is not None:
-            kept = segment[:height] == (0 if self.setting.keyword_segment == "text" else 1)
-        kept = as_read(kept, site.stack)
+        mask = current.attention_mask[:height]
+        kept = as_read(current.segment[:height] == self.setting.keywords, site.stack)
         # The first rows serve all views, so that these share the dropout mask of the embedding.
         clean = rows[:height]
         with torch.autocast(tensor.device.type, enabled=False):
@@ -195,11 +193,9 @@ class Tdt(Regulariser):
             if self.options.confidence == "shuffled":
                 confidence = self.shuffled(confidence, mask.bool() & ~kept, site)
             self.seen.append((confidence.squeeze(-1), mask * ~kept))
-            rest = 1 - confidence
             filler = rows[height : 2 * height].float() if self.options.mode == "hard" else self.mu0(embedding, mask)
-            views = [embedding, confidence * embedding + rest * filler, rest * embedding]
-            untouched = (kept | (mask == 0) if self._sees_padding and self._masks_padding else kept).unsqueeze(-1)
-            views[1:] = [torch.where(untouched, embedding, view) for view in views[1:]]
+            untouched = kept | (mask == 0) if self._sees_padding and self._masks_padding else kept
+            views = [embedding, *contrasted(embedding, confidence, filler, untouched)]
         shown = torch.cat(views[: len(self.views)]).to(tensor.dtype)
         return shown.transpose(0, 1) if site.batch_dim == 1 else shown
 
@@ -247,8 +243,7 @@ class Tdt(Regulariser):
             return torch.randn(shape, generator=generator, device=embedding.device) * self.options.gaussian_std
         if not self._masks_padding:
             return embedding.mean(1, keepdim=True)
-        weight = mask.unsqueeze(-1).to(embedding.dtype)
-        return (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+        return mean(embedding, mask, "first").unsqueeze(1)
 
     def backward(self, step: Step) -> Tensor:
         """All views as one batch; L = L_cla + w_distill * L_C + w_rank * L_R (equation 7)."""
@@ -312,11 +307,7 @@ class Tdt(Regulariser):
             return None
         found = self.token_confidence(kept, embedding)
         assert found is not None
-        confidence, weight = found.unsqueeze(-1), mask.unsqueeze(-1).to(embedding.dtype)
-        mu0 = (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+        mu0 = mean(embedding, mask, "first").unsqueeze(1)
         filler = torch.zeros_like(mu0) if options.perturbation == "zero" else mu0
-        views = {
-            "positive": confidence * embedding + (1 - confidence) * filler,
-            "negative": (1 - confidence) * embedding,
-        }
-        return {name: torch.where(untouched.unsqueeze(-1), embedding, view) for name, view in views.items()}
+        views = contrasted(embedding, found.unsqueeze(-1), filler, untouched)
+        return dict(zip(("positive", "negative"), views, strict=True))

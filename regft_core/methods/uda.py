@@ -115,7 +115,7 @@ class Uda(Regulariser):
         texts, generator = step.texts(), step.generator("uda.hidden")
         with torch.no_grad():
             answers = step.forward(TARGETS, batch=texts, draw=TARGETS)
-        ordinary = maskable(texts, self.setting.keyword_segment)
+        ordinary = maskable(texts, self.setting.keywords)
         chosen = choose_positions(ordinary, self.options.hide, "bernoulli", generator)
         hidden = dataclasses.replace(texts, input_ids=texts.input_ids.masked_fill(chosen, self.mask_token))
         loss, share = self.divergence(answers, step.forward(HIDDEN, batch=hidden, draw=HIDDEN))

@@ -30,27 +30,24 @@ def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.
     return (ranks < wanted.unsqueeze(1)) & maskable
 
 
-def maskable(batch: Batch, keyword_segment: str | None) -> Tensor:
-    """Booleans ``[B, n]``: tokens of the texts, a task's keyword segment left out."""
-    allowed = batch.segment >= 0
-    if keyword_segment is not None:
-        allowed &= batch.segment != (0 if keyword_segment == "text" else 1)
-    return allowed
+def maskable(batch: Batch, keywords: int) -> Tensor:
+    """Booleans ``[B, n]``: tokens of the texts, those of the segment ``keywords`` left out (``Setting.keywords``)."""
+    return (batch.segment >= 0) & (batch.segment != keywords)
 
 
 def masked_positions(
-    batch: Batch, keyword_segment: str | None, rate: float, rule: str, generator: torch.Generator
+    batch: Batch, keywords: int, rate: float, rule: str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """(rows, columns) of the tokens to mask; see :func:`choose_positions`.
 
     By the rule ``count`` nothing waits for the device: how many there are is known. By ``bernoulli`` it is not.
     """
-    chosen = choose_positions(maskable(batch, keyword_segment), rate, rule, generator)
+    chosen = choose_positions(maskable(batch, keywords), rate, rule, generator)
     if rule == "bernoulli" or not batch.ordinary:
         rows, columns = chosen.nonzero(as_tuple=True)
         return rows, columns
     # Counted in fp32 as in `choose_positions`, but on the host, from what was known when the batch was built.
-    kept = (0, 1) if keyword_segment is None else (1,) if keyword_segment == "text" else (0,)
+    kept = [part for part in (0, 1) if part != keywords]
     available = np.array([sum(counts[part] for part in kept) for counts in batch.ordinary], dtype=np.int64)
     wanted = np.rint(available.astype(np.float32) * np.float32(rate)).clip(min=1 if rate > 0 else 0)
     found = torch.nonzero_static(chosen, size=int(np.minimum(wanted, available).sum()))

@@ -140,7 +140,7 @@ class Prompts:
         current = self.trainee.current
         if current is not None:
             # What forward sites know of the running pass has to fit the tensors they see.
-            segment = None if current.segment is None else functional.pad(current.segment, (count, 0), value=-1)
+            segment = functional.pad(current.segment, (count, 0), value=-1)
             self.trainee.current = dataclasses.replace(current, attention_mask=mask, segment=segment)
         return args[1:], changed
 

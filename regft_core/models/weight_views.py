@@ -40,39 +40,6 @@ class SpectralView(nn.Module):
             return weight / largest.clamp_min(1e-12)
 
 
-class MixoutView(nn.Module):
-    """W mixed with an anchor W0 at random in training, and W itself in evaluation.
-
-    A column whose mask is 0 is W0, the others are W0 + (W - W0) / (1 - p), so that the mean over masks is W.
-
-    Args:
-        anchor: W0; not copied and not stored with the model. None: a zero weight.
-        probability: p, the share of columns that become W0; 1 gives W0 throughout.
-        mask: returns that of the running pass, 1 for kept columns, which broadcasts to W; None without a pass.
-        scaled_gradient: False leaves the factor 1 / (1 - p) out of the gradient.
-    """
-
-    anchor: Tensor | None
-
-    def __init__(
-        self, anchor: Tensor | None, probability: float, mask: Callable[[], Tensor | None], scaled_gradient: bool
-    ) -> None:
-        super().__init__()
-        self.register_buffer("anchor", anchor, persistent=False)
-        self.probability, self.mask, self.scaled_gradient = probability, mask, scaled_gradient
-
-    def forward(self, weight: Tensor) -> Tensor:
-        mask = self.mask() if self.training else None
-        if mask is None:
-            return weight
-        kept = 1 - self.probability
-        if not self.scaled_gradient:
-            # The value of W, and kept times its gradient.
-            weight = weight.detach() + kept * (weight - weight.detach())
-        factor = mask / kept if kept > 0 else torch.zeros_like(mask)
-        return factor * weight if self.anchor is None else self.anchor + factor * (weight - self.anchor)
-
-
 class View(nn.Module):
     """Lets ``function(name, trained tensor)`` give the tensor that a forward pass uses for plain parameter ``name``."""
 
@@ -132,7 +99,7 @@ class WeightMixing(nn.Module):
     Args:
         pretrained: W0, any shape with at least two dimensions; copied.
         std: standard deviation of the initial attention around 1, before clipping to [0, 1].
-        generator: random stream of the initial attention; None sets it to exactly 1.
+        generator: random stream of the initial attention.
     """
 
     pretrained: Tensor
@@ -140,19 +107,15 @@ class WeightMixing(nn.Module):
     a1: Tensor
     a2: Tensor
 
-    def __init__(
-        self, pretrained: Tensor, *, rank: int, form: str, std: float, generator: torch.Generator | None
-    ) -> None:
+    def __init__(self, pretrained: Tensor, *, rank: int, form: str, std: float, generator: torch.Generator) -> None:
         super().__init__()
         self.form, self.rank, self.shape = form, rank, pretrained.shape
         d, k = pretrained.shape[0], pretrained.shape[1:].numel()
         self.register_buffer("pretrained", pretrained.detach().clone(), persistent=False)
         shapes = {"a": (d, k)} if form == "full_rank" else {"a1": (d, rank), "a2": (rank, k)}
         for name, shape in shapes.items():
-            values = torch.ones(shape, device=pretrained.device)
-            if generator is not None:
-                noise = torch.randn(shape, generator=generator, device=pretrained.device)
-                values = (values + std * noise).clamp(0, 1)
+            noise = torch.randn(shape, generator=generator, device=pretrained.device)
+            values = (1 + std * noise).clamp(0, 1)
             self.register_parameter(name, nn.Parameter(values, requires_grad=False))
 
     @property

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from regft_core.catalogue import SCHEDULES
+from regft_core.data.batches import Batch
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.hooks.declare import behind
 from regft_core.schema.training import TrainingConfig
@@ -222,6 +223,23 @@ class Loop:
             scores.look(self.trainee, self.stack, self.done.step)
         return time.monotonic() - looked
 
+    def step_on(self, batch: Batch, rate: float = 1.0, *, index: int = 0, **place: Any) -> Step:
+        """A step of this run on ``batch``; ``rate``: the factor of the schedule, ``place``: ``micro`` and ``share``."""
+        return Step(
+            self.trainee,
+            self.stack.setting,
+            batch,
+            index=index,
+            total=self.total,
+            learning_rate=self.training.learning_rate * rate,
+            scaler=self.scaler if self.scaler.is_enabled() else None,
+            validation=self.validation,
+            unlabelled=self.unlabelled,
+            optimizer=self.optimizer,
+            transformer=self.stack.transformer,
+            **place,
+        )
+
     def _step(self, rows: list[list[int]]) -> None:
         index, training = self.done.step, self.training
         rate = optim.rate_factor(self.schedule, index, self.total, self.warmup)
@@ -233,21 +251,7 @@ class Loop:
         step: Step | None = None
         for micro, part in enumerate(rows):
             batch = self.stream.collate(part)
-            step = Step(
-                self.trainee,
-                self.stack.setting,
-                batch,
-                index=index,
-                micro=micro,
-                share=len(part) / examples,
-                total=self.total,
-                learning_rate=training.learning_rate * rate,
-                scaler=self.scaler if self.scaler.is_enabled() else None,
-                validation=self.validation,
-                unlabelled=self.unlabelled,
-                optimizer=self.optimizer,
-                transformer=self.stack.transformer,
-            )
+            step = self.step_on(batch, rate, index=index, micro=micro, share=len(part) / examples)
             if self.stack.batching is not None:
                 step.batch = batch = self.stack.batching.change_batch(step)
             losses.append(backward(step) * step.share)

@@ -28,6 +28,9 @@ from regft_core.training.trainee import Pass, Trainee
 if TYPE_CHECKING:
     from regft_core.hooks.base import Regulariser
 
+#: Rows per forward pass of a fit; nothing but speed depends on it.
+FIT_BATCH = 64
+
 
 class BatchStream:
     """An endless sequence of batches over some rows of a tokenised set.
@@ -287,19 +290,17 @@ class FitData:
         for start in range(0, len(stream.rows), batch_size):
             yield stream.collate(stream.rows[start : start + batch_size])
 
-    def answers(
-        self, batch_size: int, *, aside: bool = False, precision: str = "fp32"
-    ) -> Iterator[tuple[Batch, Tensor]]:
+    def answers(self, *, aside: bool = False, precision: str = "fp32") -> Iterator[tuple[Batch, Tensor]]:
         """The batches of ``sequential`` with their logits [B, K], as evaluation computes them."""
-        for batch in self.sequential(batch_size, aside=aside):
+        for batch in self.sequential(FIT_BATCH, aside=aside):
             with evaluating(self.trainee.model), torch.no_grad(), autocast(self.trainee.device, precision):
                 logits, _ = classify(self.trainee.model, batch.model_inputs(), padded=batch.padded)
             yield batch, logits
 
-    def received(self, linear: str, batch_size: int) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+    def received(self, linear: str) -> Iterator[tuple[Batch, Tensor, Tensor]]:
         """The batches of ``sequential``, what the linear of that name receives of them in fp32 [B, d], and logits."""
         answer = answers(self.trainee.model, linear, self.trainee.features)
-        for batch in self.sequential(batch_size):
+        for batch in self.sequential(FIT_BATCH):
             with evaluating(self.trainee.model), torch.no_grad():
                 received, logits = answer(batch)
             yield batch, received, logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ class Pass:
     parts: tuple[tuple[str, int, int], ...]
     key: tuple[str | int, ...]
     attention_mask: Tensor
-    segment: Tensor | None = None
+    segment: Tensor
 
 
 @dataclass
@@ -244,10 +244,3 @@ class Trainee:
     def running(self, *names: str) -> Pass | None:
         """The pass that is running, where it has one of these names."""
         return self.current if self.current is not None and self.current.name in names else None
-
-    def rows(self, passes: Sequence[str] | None) -> list[tuple[int, int]] | None:
-        """Row ranges of the running batch that belong to ``passes``; None means all rows."""
-        assert self.current is not None
-        if passes is None or all(name in passes for name, _, _ in self.current.parts):
-            return None
-        return [(start, stop) for name, start, stop in self.current.parts if name in passes]

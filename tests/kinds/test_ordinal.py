@@ -80,5 +80,4 @@ def test_what_it_needs_is_said(tmp_path: Path) -> None:
         file = write_csv(tmp_path / "rows.csv", [("t", "y"), *((f"text {n}", labels[n % 3]) for n in range(12))])
         rows, problems = read_own(Asked(file, "t", "y", kind="ordinal"))
         assert [problem.code for problem in problems] == [code] * bool(code)
-    assert rows is not None
     assert (rows.labels, rows.metrics[0], rows.rarest) == (("1", "2", "10"), "kappa_quadratic", "")

@@ -108,7 +108,6 @@ def by_hand(bench: Bench, groups: list[list[int]], limit: float | None) -> dict[
         loss.backward()
         for name, parameter in bench.model.named_parameters():
             if ".layer." in name:
-                assert parameter.grad is not None
                 scale = 1.0 if limit is None else min(1.0, limit / (float(parameter.grad.norm()) + 1e-6))
                 found[name] = found.get(name, 0) + (parameter.grad * scale) ** 2 / len(groups)
     bench.model.zero_grad()

@@ -12,7 +12,6 @@ from transformers import AutoModelForMaskedLM
 
 from regft_core.data.prompts import Prompt, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
-from regft_core.models.heads import MaskClassifier
 from tests.errors import raises_code
 from tests.methods.harness import LABEL_WORDS, MAKES, STILL, TRAINING, Bench, examples, only, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES
@@ -24,11 +23,6 @@ WITH_MASK = [
 ]
 DEMONSTRATED = {"demonstrations": "per_class"}
 bench = only("verbaliser", masked_lm=True)
-
-
-def classifier(own: Bench) -> MaskClassifier:
-    assert isinstance(own.model, MaskClassifier)
-    return own.model
 
 
 def by_hand(own: Bench, language_model: Any, rows: list[int]) -> torch.Tensor:
@@ -93,19 +87,17 @@ def _inputs(batch: Any) -> dict[str, torch.Tensor]:
 
 
 def test_permuted_words_are_those_of_other_labels() -> None:
-    own, permuted = (
-        classifier(bench({"words": words}, labels=3)).label_words.tolist() for words in ("task", "permuted")
-    )
+    own, permuted = (bench({"words": words}, labels=3).model.label_words.tolist() for words in ("task", "permuted"))
     assert permuted == [*own[1:], own[0]]
 
 
 def test_drawn_words_are_whole_words_of_the_seed() -> None:
     first, again, other = (bench({"words": "drawn"}, seed=seed) for seed in (1, 1, 2))
-    words = first.tokenizer.convert_ids_to_tokens(classifier(first).label_words.tolist())
+    words = first.tokenizer.convert_ids_to_tokens(first.model.label_words.tolist())
     assert len(set(words)) == 2
     assert all(word.isalpha() and len(word) > 2 and word not in LABEL_WORDS[:2] for word in words)
-    assert torch.equal(classifier(first).label_words, classifier(again).label_words)
-    assert not torch.equal(classifier(first).label_words, classifier(other).label_words)
+    assert torch.equal(first.model.label_words, again.model.label_words)
+    assert not torch.equal(first.model.label_words, other.model.label_words)
 
 
 def test_a_word_of_several_tokens_is_refused_with_its_tokens() -> None:
@@ -148,9 +140,8 @@ def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
     step = own.step()
     batch = own.method.change_batch(step)
     tokenizer, given = own.tokenizer, examples(12, labels=3)
-    words = classifier(own).label_words.tolist()
+    words = own.model.label_words.tolist()
     prompt = own.setting.prompt
-    assert prompt is not None
     every = demonstrations(given, tokenizer, 160, prompt, words)
     classes = {tuple(tokens): int(row.label) for tokens, row in zip(every, given, strict=True)}
     for at, row in enumerate(step.batch.host_indices):

@@ -56,7 +56,6 @@ def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[T
     def loss() -> Tensor:
         return step.task_loss(step.forward("train", draw=0))
 
-    assert run.validation is not None
     batch = run.validation.batch(0)
     logits = step.forward("validation", batch=batch, draw=1)
     direction = two_level.gradients(step.task_loss(logits, batch.labels), weights)
@@ -113,7 +112,6 @@ def test_first_order_is_adamw_on_the_validation_gradient(monkeypatch: pytest.Mon
     """Card, oracle 5: implicit none steps AdamW on the plain validation gradient at the current weights."""
     run, other = (searching({"implicit": "none"}, training=CONSTANT) for _ in range(2))
     before = [p.requires_grad_(True) for p in attention(run)]
-    assert run.validation is not None
     step, batch = run.step(), run.validation.batch(0)
     logits = step.forward("validation", batch=batch, draw=1)
     expected = two_level.gradients(step.task_loss(logits, batch.labels), before)

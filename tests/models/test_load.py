@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from regft_core.errors import ModelError
 from regft_core.models.architectures import apply_dropout, dropout_fields
-from regft_core.models.load import load_classifier, load_tokenizer
+from regft_core.models.load import load_classifier, load_masked_lm_head, load_tokenizer
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import resolve_model
 from regft_core.schema import DropoutConfig
@@ -19,7 +19,7 @@ from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.methods import harness
 from tests.models.conftest import Loaded, edited, every_head
-from tests.tiny import ARCHITECTURES, tiny_config, tiny_tokenizer
+from tests.tiny import ARCHITECTURES, MASKED_LM_ARCHITECTURES, tiny_config, tiny_tokenizer
 
 #: Paths of attention-probability dropout; every other dropout acts on hidden representations.
 ATTENTION = {
@@ -219,3 +219,77 @@ def test_rows_are_padded_where_the_family_reads_no_padding(architecture, side, t
     with torch.no_grad():
         together, alone = (own.model(**own.batch(*texts)).logits[-1] for texts in ((), ("no",)))
     assert torch.allclose(together, alone, atol=1e-5)
+
+
+# -------------------------------------------------------------------------------------------------- masked-LM heads
+
+
+#: Families whose masked LM has an output matrix of its own.
+UNTIED = ("eurobert",)
+
+
+@pytest.mark.parametrize("architecture", MASKED_LM_ARCHITECTURES)
+def test_the_pretrained_head_gives_the_logits_of_the_familys_own_masked_lm(architecture, load):
+    loaded = load(architecture, masked_lm=True)
+    head, pretrained = load_masked_lm_head(loaded.source, loaded.model)
+    assert pretrained
+    auto = AutoModelForCausalLM if architecture == "xlnet" else AutoModelForMaskedLM
+    reference = auto.from_pretrained(loaded.source.path).eval()
+    batch = loaded.batch()
+    with torch.no_grad():
+        expected = reference(**batch).logits
+        _, hidden = classify(loaded.model, batch, need_hidden=True)
+        found = head(hidden[1, 2:5])  # any choice of positions, [m, H]
+    assert found.shape == (3, len(loaded.tokenizer))
+    assert torch.allclose(found, expected[1, 2:5], atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", [name for name in MASKED_LM_ARCHITECTURES if name not in UNTIED])
+@pytest.mark.parametrize("masked_lm", [True, False])
+def test_the_output_matrix_is_the_input_embedding(architecture, masked_lm, load):
+    loaded = load(architecture, masked_lm=masked_lm)
+    head, pretrained = load_masked_lm_head(loaded.source, loaded.model)
+    assert pretrained == (masked_lm or architecture == "bart")  # whose head is the embedding alone
+    embedding = loaded.model.get_input_embeddings().weight
+    assert any(parameter is embedding for parameter in head.parameters())
+    stored = load_file(loaded.source.path / "model.safetensors")
+    assert any(torch.equal(value, embedding) for value in stored.values())
+    hidden = torch.randn(4, 32)
+    with torch.no_grad():
+        first = head(hidden)
+        embedding[7] += 1.0  # moving the embedding moves this token's logit and no other
+        change = (head(hidden) - first).abs().sum(0)
+    assert change.sum() == change[7] > 0
+
+
+def test_a_pretrained_output_matrix_that_is_not_tied_stays_the_heads_own(load):
+    loaded = load("eurobert", masked_lm=True)
+    head, pretrained = load_masked_lm_head(loaded.source, loaded.model)
+    assert pretrained
+    stored = load_file(loaded.source.path / "model.safetensors")
+    assert torch.equal(head.weight, stored["lm_head.weight"])
+    assert not torch.equal(head.weight, loaded.model.get_input_embeddings().weight)
+    absent = load("eurobert")
+    head, pretrained = load_masked_lm_head(absent.source, absent.model)
+    assert not pretrained
+    assert head.weight is absent.model.get_input_embeddings().weight, "nothing of its own to learn from few rows"
+
+
+@pytest.mark.parametrize("architecture", [name for name in MASKED_LM_ARCHITECTURES if name != "bart"])
+def test_a_head_that_the_checkpoint_lacks_is_drawn_from_its_seed(architecture, load):
+    loaded = load(architecture)
+    state = torch.get_rng_state()
+    hidden = torch.linspace(-1, 1, 64).view(2, 32)
+
+    def logits(seed):
+        head, pretrained = load_masked_lm_head(loaded.source, loaded.model, head_seed=seed)
+        assert not pretrained
+        return head(hidden).detach()
+
+    embedding = loaded.model.get_input_embeddings().weight.detach().clone()
+    first = logits(3)
+    assert torch.equal(first, logits(3))
+    if architecture not in ("xlnet", "eurobert"):  # their heads are the embedding (and a bias), with nothing to draw
+        assert not torch.equal(first, logits(4))
+    assert torch.equal(torch.get_rng_state(), state), "the caller's generator moved"
+    assert torch.equal(loaded.model.get_input_embeddings().weight, embedding)

@@ -104,7 +104,7 @@ def test_it_can_be_differentiated_twice(form: str) -> None:
 )
 def test_worked_example_of_the_mixed_weight(form: str, expected: list[list[float]]) -> None:
     """Oracle 3 of the card of weight mixup."""
-    module = WeightMixing(torch.tensor([[10.0, 20], [30, 40]]), rank=1, form=form, std=0.0, generator=None)
+    module = WeightMixing(torch.tensor([[10.0, 20], [30, 40]]), rank=1, form=form, std=0.0, generator=torch.Generator())
     with torch.no_grad():
         if form == "full_rank":
             module.a.copy_(torch.tensor([[1.0, 0.0], [0.5, 0.25]]))

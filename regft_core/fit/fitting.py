@@ -16,9 +16,8 @@ from regft_core import metrics
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.draft import Draft
-from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
-from regft_core.fit.own_rows import Asked, read_own
+from regft_core.fit.own_rows import Asked, count_unlabelled, read_elsewhere, read_own
 from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.grid.compute import compute_only

@@ -90,7 +90,7 @@ def without_override(document: Document) -> Document:
 
 
 def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath) -> Problem:
-    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` (tasks or methods) has."""
+    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` has."""
     what = _WHAT[folder]
     message, hint = f"unknown {what} '{name}': there is no {folder}/{name}.yaml", f"{what}s there"
     return document.problem(f"unknown-{what}", at, message, suggestion(name, names(root, folder), hint))

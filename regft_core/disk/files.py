@@ -1,4 +1,4 @@
-"""Files and directories that are complete or absent, whatever kills the process; JSON files read by one rule.
+"""Files and directories that are complete or absent, whatever kills the process; paths and JSON read by one rule.
 
 Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
 directory is flushed last. What a killed process leaves behind is removed a day later, with the next write beside it.
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -172,6 +173,35 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+# ---------------------------------------------------------------------------------------------------- paths, looked up
+
+
+def expand(root: Path, text: str) -> Path:
+    """``text`` as a path: ``~`` expanded, relative ones taken from ``root``.
+
+    Raises ValueError, with the reason, for a home directory that cannot be found and for NUL characters.
+    """
+    if "\0" in text:
+        raise ValueError("holds the NUL character")
+    try:
+        return root / Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"'{Path(text).parts[0]}' is not a known home directory") from None
+
+
+def what_is(path: Path) -> str | None:
+    """Describe what is at ``path``, links followed: ``a file``, why it cannot be looked up; None for nothing."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"a link to {path.readlink()}, which does not exist" if path.is_symlink() else None
+    except (OSError, ValueError) as error:  # too long, a loop of links, no permission, NUL
+        return f"unreadable ({getattr(error, 'strerror', None) or error})"
+    if stat.S_ISREG(mode):
+        return "a file"
+    return "a directory" if stat.S_ISDIR(mode) else "neither a file nor a directory"
 
 
 # ------------------------------------------------------------------------------------------------------- JSON, read

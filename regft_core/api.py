@@ -39,19 +39,17 @@ from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
 from regft_core.fit.own_rows import Asked
-from regft_core.grid.cell_keys import grid_rows, read_failures
+from regft_core.grid.cell_keys import evaluated_cells, grid_rows, read_failures
 from regft_core.grid.compute import compute_only
 from regft_core.grid.repro import repro
 from regft_core.lazy import Array
 from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
 from regft_core.runs.opened_project import open_project
-from regft_core.runs.work import Work
 from regft_core.schema.sources import FileFormat
 from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.document import Document, edited, load_yaml
 from regft_core.settings.preset import put
-from regft_core.settings.project import cells
 from regft_core.settings.validate import validated
 
 __all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
@@ -119,11 +117,9 @@ class Project:
 
         Raises DataError when a cell was run for other seeds than those of the grid, or is damaged.
         """
-        project, work = open_project(self.root), Work(self.root)
-        failures = read_failures(self.root)
-        every = [one for one in cells(project) if one.directory not in failures]
-        done = [one for one in every if work.result_file("evaluate", one).is_file()]
-        return Results.of(write_report(project_inputs(project, done, failures), None))
+        project, failures = open_project(self.root), read_failures(self.root)
+        inputs = project_inputs(project, evaluated_cells(project, failures), failures)
+        return Results.of(write_report(inputs, None))
 
 
 def load_model(path: Path | str, device: str = "auto", precision: str = "fp32") -> LoadedModel:

@@ -123,15 +123,12 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
         parts.append("\n".join(budget_lines(project.params.tuning, project.methods.values())))
     parts.append("\n".join(_lengths(project)))
     if arguments.detect is not None:
-        from regft_core.grid.cell_keys import read_failures
+        from regft_core.grid.cell_keys import evaluated_cells, read_failures
         from regft_core.report import planner, project_inputs
 
         failures, work = read_failures(project.root), Work(project.root)
-        reference, every = project.params.report.reference, list(cells(project))
-        done = [
-            cell for cell in every if cell.directory not in failures and work.result_file("evaluate", cell).is_file()
-        ]
-        known = {(cell.task, cell.size) for cell in done if cell.method == reference}
+        every, done = cells(project), evaluated_cells(project, failures)
+        known = {(cell.task, cell.size) for cell in done if cell.method == project.params.report.reference}
         done = [cell for cell in done if (cell.task, cell.size) in known]
         run_seeds = [{run.seed for run in work.finetune(cell).runs} for cell in done]
         seeds = [seed for seed in project.params.grid.seeds if all(seed in had for had in run_seeds)]

@@ -1,8 +1,10 @@
-"""The whole pipeline, of a project, of one run, of a preset; and its stages, but for the report."""
+"""The whole pipeline, of a project, of one run, of a preset; and its stages."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import shlex
 import shutil
 import sys
@@ -11,13 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
-from regft_core.errors import ConfigError, Problem
-from regft_core.grid.cell_keys import forget_failures, grid_rows, stale_cells, write_plan
+from regft_core import output
+from regft_core.disk.canonical import json_text
+from regft_core.disk.files import write_text
+from regft_core.errors import ConfigError, Problem, RunFailed
+from regft_core.grid.cell_keys import forget_failures, grid_rows, read_failures, stale_cells, write_plan
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import needs_text, require_named_sets
 from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate, still_to_train
+from regft_core.names import plural
 from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import Stage
 from regft_core.runs.work import Work
@@ -30,6 +36,8 @@ from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refu
 
 #: The variable with a file that stage report makes when it has printed the leaderboard, in whichever process.
 PRINTED = "REGFT_PRINTED"
+#: Width of the leaderboard in a log that is no terminal.
+LOG_COLUMNS = 180
 
 
 @command(argument("--config", "config.yaml of a run in MLflow: run it again instead of the project"))
@@ -236,3 +244,49 @@ def evaluate(root: Path, arguments: argparse.Namespace) -> None:
     next: regft report
     """
     _compute("evaluate", root, arguments)
+
+
+@command(flag("--json", "print reports/results.json instead of the table, for scripts"))
+def report(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 5: the report: page, tables, JSON, plots, and MLflow.
+
+    The last stage of `dvc repro`. Reads the evaluations of the grid, writes
+    reports/, and prints the leaderboard. Exits with 1 when runs failed, and lists
+    them.
+
+    examples
+      regft report
+      regft report --json
+
+    next: open reports/report.html
+    """
+    from rich.console import Console
+
+    from regft_core.report import project_inputs, show, write_report
+    from regft_core.tracking import sync
+
+    project, failures = open_project(root), read_failures(root)
+    planned = [cell for cell in cells(project) if cell.directory not in failures]
+    if not planned:
+        raise _failed(failures)
+    report = write_report(project_inputs(project, planned, failures))
+    if arguments.json:
+        print(json_text(report.results), end="")
+    else:
+        show(report, output.console(width=None if sys.stdout.isatty() else LOG_COLUMNS))
+    show(report, Console(file=(text := io.StringIO()), width=COLUMNS))
+    write_text(root / LEADERBOARD, text.getvalue())  # what `regft run` shows when nothing is stale
+    if PRINTED in os.environ:
+        Path(os.environ[PRINTED]).touch()
+    said = sys.stderr if arguments.json else sys.stdout
+    print(sync(project), file=said)  # after the report, so that its figures are there too
+    print("report: reports/report.html    runs: regft ui", file=said)
+    if failures:
+        raise _failed(failures)
+
+
+def _failed(failures: dict[str, str]) -> RunFailed:
+    """The error that lists every cell without a result."""
+    lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
+    text = f"{plural(len(failures), 'cell')} without a result:"
+    return RunFailed("cells-failed", "\n".join([text, *lines, "  -> mend the cause and run `dvc repro` again"]))

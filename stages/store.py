@@ -1,4 +1,4 @@
-"""What is kept on this disk: finished runs, fetched data and encoders."""
+"""What is kept on this disk: finished runs, also in MLflow and other trackers; fetched data and encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regft_core.runs.opened_project import named_cells, open_project
 from regft_core.runs.outputs import WEIGHTS, share
 from regft_core.runs.work import Work
 
-from .common import CHANGES, PRESET, argument, command, open_preset, refuse_contradictions
+from .common import CHANGES, PRESET, argument, command, open_preset, refuse_contradictions, whole_number
 
 
 @command(
@@ -99,3 +99,47 @@ def fetch(root: Path, arguments: argparse.Namespace) -> None:
         print(f"{encoder}: {ALIASES[encoder].title} ({ALIASES[encoder].megabytes} MB)", flush=True)
     path, downloaded = fetch_encoder(encoder, root)
     print(f"{'unpacked into' if downloaded else 'already in'} {path}")
+
+
+# ---------------------------------------------------------------------------- finished runs in trackers
+
+
+@command()
+def sync(root: Path, arguments: argparse.Namespace) -> None:
+    """Log what was run to MLflow, or to the trackers of params.yaml.
+
+    Logs the runs of work/ that mlflow.db lacks. Nothing is deleted or
+    overwritten.
+
+    examples
+      regft sync
+
+    next: regft ui
+    """
+    from regft_core.tracking import sync
+
+    print(sync(open_project(root)))
+
+
+@command(argument("--port", "1024 to 65535", type=whole_number(1024, 65_535), default=5000))
+def ui(root: Path, arguments: argparse.Namespace) -> None:
+    """Show finished runs in MLflow on this machine.
+
+    Brings mlflow.db up to date, then serves http://127.0.0.1:PORT until it is
+    interrupted.
+
+    examples
+      regft ui
+      regft ui --port 5001
+
+    next: open http://127.0.0.1:5000
+    """
+    from regft_core.tracking import MLFLOW, sync
+    from regft_core.tracking.trackers.mlflow import opened
+    from regft_core.tracking.ui import require_port, serve
+
+    require_port(arguments.port)  # before the sync, which may take a while
+    print(sync(open_project(root), MLFLOW), flush=True)
+    with opened(root) as tracker:
+        experiment = tracker.experiment
+    serve(root, arguments.port, experiment)

@@ -21,8 +21,7 @@ from regft_core.data.prepare import declaration_of
 from regft_core.data.read_split import read_split
 from regft_core.data.splits import split_dev
 from regft_core.errors import ConfigError, DataError
-from regft_core.fit.elsewhere import Elsewhere
-from regft_core.fit.own_rows import Asked, OwnRows, unread
+from regft_core.fit.own_rows import Asked, Elsewhere, OwnRows
 from regft_core.fit.setup import (
     CHANCE,
     FOLDS,
@@ -35,6 +34,7 @@ from regft_core.fit.setup import (
     choose,
     reading,
     solving_seconds,
+    unread,
 )
 from regft_core.grid.measured_lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate

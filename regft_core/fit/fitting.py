@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from regft_core import metrics
-from regft_core.disk.reading import read_json
+from regft_core.disk.files import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.draft import Draft
-from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
-from regft_core.fit.own_rows import Asked, read_own
+from regft_core.fit.own_rows import Asked, count_unlabelled, read_elsewhere, read_own
 from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
+from regft_core.grid.repro import variables
 from regft_core.models.devices import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
@@ -129,7 +129,8 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     one that was out of time when it is repeated with more minutes.
     """
     place, limit = wanted.place, (wanted.began or time.monotonic()) + 60 * LIMIT * wanted.minutes
-    with _own_products():
+    # As the command multiplies, whichever process calls: the same bits (models/devices.py).
+    with variables({SWITCH: os.environ.get(SWITCH) or "1"}):
         say("\n".join(make(wanted)))  # not stopped: it refuses too few minutes with the number that is needed
         record = read_json(place / RECORD)
         try:
@@ -199,18 +200,6 @@ def _score(folder: Path, method: str, task: str) -> str:
     scores = [run.sets["dev"].metrics[result.primary] for run in result.runs if "dev" in run.sets]
     mean = metrics.find(result.primary).factor * sum(scores) / max(1, len(scores))
     return f"{result.primary} {mean:.1f}, mean of {plural(len(scores), 'run')}"
-
-
-@contextmanager
-def _own_products() -> Iterator[None]:
-    """Multiply as the command does, whichever process calls: the same bits (``models/devices.py``)."""
-    before = os.environ.get(SWITCH)
-    os.environ[SWITCH] = before or "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SWITCH]
 
 
 @contextmanager

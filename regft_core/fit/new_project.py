@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import keyword
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,7 +22,7 @@ from regft_core.disk.files import TEMPORARY, explained, temporary_name, write_te
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.names import listing
-from regft_core.settings.document import yaml_text
+from regft_core.settings.document import edited, yaml_text
 from regft_core.settings.yaml_paths import METHODS, TASKS, find, method_file, names, task_file
 
 EXAMPLE = "cue_sentence"
@@ -66,7 +66,7 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     if problems:
         raise ConfigError(problems)
     files = {name: path.read_text(encoding="utf-8") for name, path in shipped.PROJECT.items()}
-    files["params.yaml"] = params_text(files["params.yaml"], task, own=rows is not None, model=model)
+    files["params.yaml"] = _params_text(task, own=rows is not None, model=model)
     readme = (shipped.FOLDER / "project" / "readme.txt").read_text(encoding="utf-8")
     files["README.md"] = readme.format(name=folder.resolve().name, version=__version__, task=task, size=size)
     files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
@@ -109,18 +109,17 @@ def _git(folder: Path) -> list[str]:
     return [f"git init failed: {made.stderr.strip()}", WITHOUT_GIT] if made.returncode else []
 
 
-def params_text(template: str, task: str, *, own: bool, model: str) -> str:
+def _params_text(task: str, *, own: bool, model: str) -> str:
     """``params.yaml`` of a new project; with rows of one's own every row trains and judges in turn."""
-    values = {"tasks": f"[{task}]"}
-    if own:
-        values |= {"sizes": "[full]", "seeds": str(list(range(10)))}
-    if model:
-        values["name"] = yaml.safe_dump(model).splitlines()[0]
-    for key, value in values.items():
-        old = re.search(rf"(?m)^  {key}: (\[[^]]*\]|\S+)", template)
-        assert old is not None, key
-        template = template[: old.start(1)] + value + template[old.end(1) :]
-    return template
+
+    def change(params: Any) -> None:
+        params["grid"]["tasks"][:] = [task]
+        if own:
+            params["grid"]["sizes"][:], params["grid"]["seeds"][:] = ["full"], range(10)
+        if model:
+            params["model"]["name"] = model
+
+    return edited(shipped.PROJECT["params.yaml"], change)
 
 
 def new_method(root: Path, name: str) -> list[Path]:

@@ -1,30 +1,30 @@
-"""One file of labelled rows as it is: its texts and whether an encoder reads them, its labels, the task that reads it.
+"""The files of rows of ``regft fit`` as they are: their texts and labels, the task that reads them.
 
-Errors in it are collected. Nothing is written.
+One has labelled rows; beside it may be out-of-distribution sets (``--ood``) and texts without labels. What is wrong in
+them is collected. Nothing is written.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.file_format import Row, column_problems
-from regft_core.data.lengths import WORTH_UNKNOWN, Lengths, share
 from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
 from regft_core.fit.labels import LEAST_ROWS, Labels, Wrong, left_out, too_little
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text, looks_like_number
-from regft_core.models.fetch import ALIASES
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema import NAME_LENGTH
 from regft_core.schema.sources import UNSAID, FileFormat
+from regft_core.schema.tasks import RESERVED_SETS
+from regft_core.statistics.decision import FEWEST_ROWS
 
 #: A class with a smaller share of the rows makes macro-F1 the metric.
 RARE = 0.2
@@ -272,37 +272,71 @@ def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
         yield asked.problem("one-text", "--text", message, "name another column")
 
 
-#: Letters of an English text are in this script; more than this share of others makes it another language.
-SCRIPT, OTHER_SCRIPT = "LATIN", 0.2
-#: Compares texts by their characters, so it reads any language.
-BY_CHARACTERS = "tfidf_logistic_characters"
-#: Encoders of about a hundred languages, on the Hugging Face hub.
-MULTILINGUAL = ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", "FacebookAI/xlm-roberta-base")
+# --------------------------------------------------------------- further files: out of distribution, without labels
 
 
-def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str | None:
-    """Return why an encoder does not read the texts, and what does; None where it seems to.
+@dataclass(frozen=True)
+class Elsewhere:
+    """A file with the columns and labels of the training file.
 
-    Args:
-        encoder: its name. All encoders with an alias were trained on English.
-        lengths: of the examples with its tokenizer.
+    Attributes:
+        rows: that have a text and a label which is not left out.
+        declared: the set's YAML, in the task's ``ood``; labels are read as those of the training file.
     """
-    unknown, other = lengths.unknown / max(1, lengths.total), other_script(examples)
-    if unknown > WORTH_UNKNOWN:
-        why = f"{share(unknown)} of the tokens are not in its vocabulary"
-    elif encoder in ALIASES and other > OTHER_SCRIPT:
-        why = f"it was trained on English, and {share(other)} of the letters are of another script"
-    else:
-        return None
-    return (
-        f"warning: {encoder} does not read these texts: {why}. {BY_CHARACTERS} reads any. For better scores, "
-        f"get a multilingual encoder (for instance {' or '.join(MULTILINGUAL)} on huggingface.co) and give its folder "
-        "with --model"
-    )
+
+    file: Path
+    rows: int
+    declared: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The set's name: that of the file."""
+        return name_of(self.file)
 
 
-def other_script(examples: Sequence[Example]) -> float:
-    """Return the share of letters that are not Latin ones, of all letters of the texts."""
-    letters = Counter(letter for one in examples for letter in f"{one.text}{one.text_pair or ''}" if letter.isalpha())
-    other = sum(count for letter, count in letters.items() if not unicodedata.name(letter, "").startswith(SCRIPT))
-    return other / max(1, letters.total())
+def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Problem]]:
+    """Return the files of ``asked.ood``, and everything that is wrong with them."""
+    found, problems = list[Elsewhere](), list[Problem]()
+    for file in asked.ood:
+        of = replace(asked, file=file, group=None)
+        one, wrong = _read_elsewhere(of, own)
+        problems += wrong
+        taken = {*RESERVED_SETS, *(other.name for other in found)}
+        if one.name in taken or file.name in (asked.file.name, *(other.file.name for other in found)):
+            message = f"'{one.name}' is the name of another set, or a word of the results"
+            problems.append(of.problem("name-taken", "--ood", message, "rename the file"))
+        found.append(one)
+    return found, problems
+
+
+def count_unlabelled(asked: Asked) -> tuple[int, list[Problem]]:
+    """Return the rows of the file of ``asked.unlabelled``, and what is wrong with it; they are read with the task's."""
+    if asked.unlabelled is None:
+        return 0, []
+    of = replace(asked, file=asked.unlabelled)
+    rows, problems = rows_of(of, {name: column for name, column in of.columns.items() if name in ("text", "pair")})
+    if of.file.name in (asked.file.name, *(one.name for one in asked.ood)):
+        problems.append(of.problem("name-taken", "--unlabelled", "is the name of another file", "rename the file"))
+    return len(rows), problems
+
+
+def _read_elsewhere(asked: Asked, own: OwnRows) -> tuple[Elsewhere, list[Problem]]:
+    rows, problems = rows_of(asked, asked.columns)
+    raw = {row.position: row.values.get(asked.label) for row in rows}
+    labels = Labels(raw, own.kind, asked.how.decimal, own.delimiter or ";", "" in own.unlabelled)
+    cells = cells_of(asked, rows, labels)
+    count = sum(own.left_out.keys().isdisjoint(label) for _, label in cells.labelled)
+    dropped = sorted({*own.unlabelled, *cells.unlabelled, *own.left_out})
+    declared: dict[str, Any] = {"source": {"kind": "files", **asked.how.model_dump()}, "split": asked.file.name}
+    declared |= {"drop_labels": dropped} if dropped else {}
+    declared |= {"drop_empty": True} if cells.without_text else {}
+    problems += [*cells.problems, *map(asked.of_label, labels.mistakes())]
+    known = None if own.labels is None else {*own.labels, *own.left_out}
+    if known is not None and (unknown := sorted({one for labels in labels.of_rows.values() for one in labels} - known)):
+        message = f"{plural(len(unknown), 'label')} that no training row has: {listing(unknown)}"
+        hint = suggestion(unknown[0], sorted(known), "labels of the training rows")
+        problems.append(asked.problem("unknown-label", "--label", message, hint))
+    if count < FEWEST_ROWS and not problems:
+        message = f"{plural(count, 'row')} with text and label; {FEWEST_ROWS} are the least that decide anything"
+        problems.append(asked.problem("too-few-rows", "--ood", message, "label more rows, or leave --ood out"))
+    return Elsewhere(asked.file, count, declared), problems

@@ -10,6 +10,8 @@ always listed, with five folds, else three: fewer folds never pay for a tuned me
 from __future__ import annotations
 
 import math
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +21,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regft_core import shipped
+from regft_core.data.examples import Example
+from regft_core.data.lengths import WORTH_UNKNOWN, Lengths, share
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
@@ -109,6 +113,42 @@ def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem
         for _, code, message in wrong[:1]
         for text, _, hint in [message.partition("\n    -> ")]
     ]
+
+
+#: Letters of an English text are in this script; more than this share of others makes it another language.
+SCRIPT, OTHER_SCRIPT = "LATIN", 0.2
+#: Compares texts by their characters, so it reads any language.
+BY_CHARACTERS = "tfidf_logistic_characters"
+#: Encoders of about a hundred languages, on the Hugging Face hub.
+MULTILINGUAL = ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", "FacebookAI/xlm-roberta-base")
+
+
+def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str | None:
+    """Return why an encoder does not read the texts, and what does; None where it seems to.
+
+    Args:
+        encoder: its name. All encoders with an alias were trained on English.
+        lengths: of the examples with its tokenizer.
+    """
+    unknown, other = lengths.unknown / max(1, lengths.total), other_script(examples)
+    if unknown > WORTH_UNKNOWN:
+        why = f"{share(unknown)} of the tokens are not in its vocabulary"
+    elif encoder in ALIASES and other > OTHER_SCRIPT:
+        why = f"it was trained on English, and {share(other)} of the letters are of another script"
+    else:
+        return None
+    return (
+        f"warning: {encoder} does not read these texts: {why}. {BY_CHARACTERS} reads any. For better scores, "
+        f"get a multilingual encoder (for instance {' or '.join(MULTILINGUAL)} on huggingface.co) and give its folder "
+        "with --model"
+    )
+
+
+def other_script(examples: Sequence[Example]) -> float:
+    """Return the share of letters that are not Latin ones, of all letters of the texts."""
+    letters = Counter(letter for one in examples for letter in f"{one.text}{one.text_pair or ''}" if letter.isalpha())
+    other = sum(count for letter, count in letters.items() if not unicodedata.name(letter, "").startswith(SCRIPT))
+    return other / max(1, letters.total())
 
 
 @dataclass(frozen=True)

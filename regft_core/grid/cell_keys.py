@@ -7,14 +7,14 @@ The stage search writes its runs alone, so that an edit of fine-tuning leaves it
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.files import remove, write_json
-from regft_core.disk.reading import read_json
+from regft_core.disk.files import read_json, remove, write_json
 from regft_core.errors import DataError
 from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
@@ -30,7 +30,7 @@ from regft_core.runs.outputs import manifest_head
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
-from regft_core.runs.work import is_current, keys_of
+from regft_core.runs.work import Work, is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.encoders import read_contamination
@@ -93,6 +93,13 @@ def read_failures(root: Path) -> dict[str, str]:
         for name, reason in (read_json(path) if path.is_file() else {}).items():
             failures.setdefault(name, f"{stage}: {reason}")
     return failures
+
+
+def evaluated_cells(project: Project, failures: Collection[str]) -> list[Cell]:
+    """Return the cells of the grid that have scores, without those that have failed since."""
+    work = Work(project.root)
+    every = (cell for cell in cells(project) if cell.directory not in failures)
+    return [cell for cell in every if work.result_file("evaluate", cell).is_file()]
 
 
 def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:

@@ -26,11 +26,17 @@ def repro(folder: Path, more: dict[str, str] | None = None) -> int:
     from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
 
     logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
-    before = dict(os.environ)  # a caller's own process, say a notebook, keeps its variables
-    os.environ |= environment() | (more or {})
+    with variables(environment() | (more or {})), output.unguarded(), contextlib.chdir(folder), _stages_here():
+        return int(dvc(["repro"]))
+
+
+@contextlib.contextmanager
+def variables(changed: dict[str, str]) -> Iterator[None]:
+    """Change environment variables within the block alone: a caller's own process, say a notebook, keeps its own."""
+    before = dict(os.environ)
+    os.environ |= changed
     try:
-        with output.unguarded(), contextlib.chdir(folder), _stages_here():
-            return int(dvc(["repro"]))
+        yield
     finally:
         os.environ.clear()
         os.environ |= before

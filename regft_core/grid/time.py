@@ -7,6 +7,7 @@ one that plans keeps its threads and memory and opens no GPU context; with the e
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,9 +21,7 @@ from typing import Any
 from regft_core.catalogue import OPTIMISERS
 from regft_core.data.splits import of_seed
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.files import write_json
-from regft_core.disk.paths import cache_folder
-from regft_core.disk.reading import read_json
+from regft_core.disk.files import read_json, write_json
 from regft_core.errors import RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import cached_seeds, grid_rows
 from regft_core.grid.executors import JobsFailed, is_remote, run_all
@@ -192,6 +191,13 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
         with suppress(StoreError, OSError):  # it is measured again
             write_json(file, times)
     return times[key]
+
+
+def cache_folder() -> Path:
+    """Return the folder of this host's caches: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
+    if folder := os.environ.get("REGFT_CACHE"):
+        return Path(folder).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"
 
 
 def measure(request: Mapping[str, Any], *, device: str) -> float:

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import write_json
-from regft_core.disk.reading import read_json, validation_text
+from regft_core.disk.files import read_json, validation_text, write_json
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
 from regft_core.lazy import np

@@ -199,7 +199,7 @@ def other_tasks(methods: Iterable[Method], *, labelled: bool = False) -> list[st
 
 def is_name(text: str) -> bool:
     """Whether ``text`` may name a task or a method (``[a-z0-9_-]``, so no path can hide in it)."""
-    return re.fullmatch(NAME_PATTERN, text) is not None and not text.endswith("\n")
+    return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 # -------------------------------------------------------------------- passes, in steps of plain fine-tuning

@@ -17,8 +17,8 @@ from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.layers import from_dotted, lay
-from regft_core.settings.params_errors import check_model
+from regft_core.settings.layers import described, from_dotted, lay
+from regft_core.settings.params_errors import check_model, unlisted
 from regft_core.settings.project import Trial, trials_of, tuned_method
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import METHODS, find, method_file, missing
@@ -31,16 +31,14 @@ def check_layers(builder: MethodBuilder, params: Params, document: Document) -> 
     """Yield names in ``task_settings`` and ``method_settings`` that are not listed, and what their base lacks."""
     for task in params.task_settings:
         if task not in params.grid.tasks:
-            hint = suggestion(task, params.grid.tasks, "tasks listed")
-            yield document.problem("not-listed", ("task_settings", task), f"task '{task}' is not in grid.tasks", hint)
+            yield unlisted(params, "task", task, document, ("task_settings", task))
     places: list[tuple[KeyPath, str]] = [(("method_settings", name), name) for name in params.method_settings]
     for task, settings in params.task_settings.items():
         places += [(("task_settings", task, "methods", name), name) for name in settings.methods]
     for at, name in places:
         base = builder.base(name)
         if name not in params.methods:
-            hint = suggestion(name, params.methods, "methods listed")
-            yield document.problem("not-listed", at, f"method '{name}' is not listed under methods", hint)
+            yield unlisted(params, "method", name, document, at)
         if base == name:
             yield from added_regularisers(builder, name, document, at)
         elif find(builder.root, METHODS, name) is not None:
@@ -147,8 +145,7 @@ def check_tuning(
         return [], {}
     for name in tuning.methods:
         if name not in builder.settings.methods:
-            at, message = ("tuning", "methods", name), f"method '{name}' is not listed under methods"
-            problems.append(document.problem("not-listed", at, message, "list it, or remove it"))
+            problems.append(unlisted(builder.settings, "method", name, document, ("tuning", "methods", name)))
     trainings: dict[str, int] = {}
     tried: dict[str, list[Method]] = {}
     for name, method in methods.items():
@@ -183,8 +180,7 @@ def _tuned(builder: MethodBuilder, name: str, trials: list[Trial], at: KeyPath) 
         methods.append(tuned)
         earlier = seen.setdefault(f"{tuned.phases!r} {training!r}", trial)
         if earlier is not trial:
-            one, other = (", ".join(f"{key} {value}" for key, value in values.items()) for values in (trial, earlier))
-            message = f"'{name}' would be the same run with {one} as with {other}"
+            message = f"'{name}' would be the same run with {described(trial)} as with {described(earlier)}"
             hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
             raise ConfigError([document.problem("same-trial", at, message, hint)])
     return methods

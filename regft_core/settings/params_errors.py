@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from regft_core import __version__
 from regft_core.catalogue import EVALUATIONS, EXECUTORS, TRACKERS, Catalogue, shown
-from regft_core.disk.paths import expand, what_is
+from regft_core.disk.files import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.evaluate.analyses import find
 from regft_core.models.fetch import ALIASES
@@ -69,6 +70,13 @@ def check_version(document: Document, ours: str = __version__) -> list[str]:
     message = f"was written for regft {written}, and this is regft {ours}"
     hint = f"install that one (pip install 'regft>={written}'), or write regft: {ours} to read it as this one does"
     raise ConfigError([document.problem("newer-version", ("regft",), message, hint)])
+
+
+def unlisted(params: Params, what: Literal["task", "method"], name: str, document: Document, at: KeyPath) -> Problem:
+    """Return the problem of a task that is not in the grid, or of a method that is not listed."""
+    listed, where = (params.grid.tasks, "in grid.tasks") if what == "task" else (params.methods, "listed under methods")
+    hint = suggestion(name, listed, f"{what}s listed")
+    return document.problem("not-listed", at, f"{what} '{name}' is not {where}", hint)
 
 
 def duplicates(document: Document, path: KeyPath) -> Iterator[Problem]:
@@ -148,8 +156,7 @@ def check_report(
         sets = ["dev", *tasks[task].ood] if task in tasks else [name]
         sets += left_out.get(task, ()) if at[1] == "averages" else ()
         if task not in params.grid.tasks:
-            hint = suggestion(task, params.grid.tasks, "tasks listed")
-            yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
+            yield unlisted(params, "task", task, document, at)
         elif name not in sets:
             hint = suggestion(name, sets, f"sets of {task}")
             yield document.problem("unknown-set", at, f"task '{task}' is not evaluated on '{name}'", hint)
@@ -184,9 +191,7 @@ def check_evaluations(
         problems += wrong
         method = params.evaluations[name].get(str(evaluation.method))
         if isinstance(method, str) and method not in params.methods:
-            hint, place = suggestion(method, params.methods, "listed are"), (*at, str(evaluation.method))
-            message = f"method '{method}' is not listed under methods"
-            problems.append(document.problem("not-listed", place, message, hint))
+            problems.append(unlisted(params, "method", method, document, (*at, str(evaluation.method))))
         if config is not None:
             read |= {(*at, str(evaluation.tasks), i): task for i, task in enumerate(evaluation.other_tasks(config))}
         unfit = [task for task, config in tasks.items() if not evaluation.fits(config.kind)]

@@ -25,11 +25,11 @@ from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import layers_of
-from regft_core.names import plural, suggestion
+from regft_core.names import plural
 from regft_core.schema.params import Params
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.document import Document, Place, load_yaml, relative_name, yaml_text
-from regft_core.settings.yaml_paths import CONTAMINATION, FOLDERS, PRESETS, find, names, read
+from regft_core.settings.yaml_paths import CONTAMINATION, FOLDERS, PRESETS, find, missing, read
 
 #: Where presets run; git and the project's own DVC ignore it.
 FOLDER = "presets"
@@ -62,9 +62,7 @@ def preset_file(root: Path, name: str) -> str:
     """
     path = find(root, PRESETS, name)
     if path is None:
-        hint = suggestion(name, names(root, PRESETS), "presets there")
-        message = f"unknown preset '{name}': no such file"
-        raise ConfigError([Problem("unknown-preset", f"{PRESETS}/{name}.yaml", 0, "", message, hint)])
+        raise ConfigError([missing(root, PRESETS, name, Document({}, {}, f"{PRESETS}/{name}.yaml"), ())])
     return relative_name(path, root)
 
 

@@ -25,12 +25,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import suggestion
 from regft_core.schema import Inconsistency, Items, Name, NameList, OneOrMoreNames, Size, SomeItems, StrictModel
 from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.validate import validated
-from regft_core.settings.yaml_paths import PUBLISHED, names, read
+from regft_core.settings.yaml_paths import PUBLISHED, missing, read
 
 #: In the columns of a claim: every column of a task that both rows print.
 ALL = "all"
@@ -190,14 +189,13 @@ def read_published(root: Path, name: str) -> PublishedConfig:
 
 def check_published(root: Path, params: Params, document: Document) -> Iterator[Problem]:
     """Yield problems of ``report.published``: tables that are not there, or wrong themselves."""
-    there, given = names(root, PUBLISHED), document.data["report"].get("published")
+    given = document.data["report"].get("published")
     for i, name in enumerate(params.report.published):
         at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
-        if name not in there:
-            message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, there, "tables there")
-            yield document.problem("unknown-table", at, message, hint)
-            continue
         try:
-            read_published(root, name)
+            if (table := read(root, PUBLISHED, name)) is None:
+                yield missing(root, PUBLISHED, name, document, at)
+            else:
+                validated(PublishedConfig, table)
         except ConfigError as error:
             yield from error.problems

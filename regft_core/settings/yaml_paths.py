@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regft_core import shipped
-from regft_core.disk.paths import expand, what_is
+from regft_core.disk.files import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema.params import Params
@@ -55,16 +55,13 @@ def names(root: Path, folder: str) -> list[str]:
 
 def find(root: Path, folder: str, name: str) -> Path | None:
     """The file of a name: the project's own, else the shipped one, else None."""
-    return next((path for path in _places(root, folder, name) if path.is_file()), None)
+    places = (base / folder / f"{name}.yaml" for base in (root, shipped.FOLDER))
+    return next((path for path in places if path.is_file()), None)
 
 
 def ships(folder: str, name: str) -> bool:
     """Whether the package ships a file of this name."""
     return (shipped.FOLDER / folder / f"{name}.yaml").is_file()
-
-
-def _places(root: Path, folder: str, name: str) -> tuple[Path, Path]:
-    return root / folder / f"{name}.yaml", shipped.FOLDER / folder / f"{name}.yaml"
 
 
 def read(root: Path, folder: str, name: str) -> Document | None:
@@ -75,7 +72,7 @@ def read(root: Path, folder: str, name: str) -> Document | None:
     path = find(root, folder, name)
     if path is None:
         return None
-    document, shipped_file = load_yaml(path, root), _places(root, folder, name)[1]
+    document, shipped_file = load_yaml(path, root), shipped.FOLDER / folder / f"{name}.yaml"
     twice = shipped_file.is_file() and path != shipped_file and path.read_bytes() != shipped_file.read_bytes()
     if twice and document.data.get(OVERRIDE) is not True:
         message = f"the {_WHAT.get(folder, 'file')} '{name}' is also shipped with regft, in {shipped_file}"
@@ -90,7 +87,7 @@ def without_override(document: Document) -> Document:
 
 
 def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath) -> Problem:
-    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` (tasks or methods) has."""
+    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` has."""
     what = _WHAT[folder]
     message, hint = f"unknown {what} '{name}': there is no {folder}/{name}.yaml", f"{what}s there"
     return document.problem(f"unknown-{what}", at, message, suggestion(name, names(root, folder), hint))

@@ -16,9 +16,9 @@ from regft_core.data.prepare import declaration_of
 from regft_core.data.prompts import Reading
 from regft_core.data.read_split import read_split
 from regft_core.disk.files import write_text
-from regft_core.fit.elsewhere import read_elsewhere
 from regft_core.fit.new_project import make_project
-from regft_core.fit.own_rows import BY_CHARACTERS, Asked, OwnRows, other_script, read_own, unread
+from regft_core.fit.own_rows import Asked, OwnRows, read_elsewhere, read_own
+from regft_core.fit.setup import BY_CHARACTERS, other_script, unread
 from regft_core.kinds import find
 from regft_core.runs.opened_project import open_project
 from regft_core.schema.tasks import TaskConfig

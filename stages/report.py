@@ -15,8 +15,8 @@ from regft_core.errors import RunFailed
 from regft_core.grid.cell_keys import read_failures
 from regft_core.names import plural
 from regft_core.report import project_inputs, show, write_report
-from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import cells
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import LEADERBOARD
 
 from .common import COLUMNS, argument, command, flag, whole_number

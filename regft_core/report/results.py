@@ -15,7 +15,6 @@ from regft_core.report.leaderboard import show
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import ROLES, Block, Comparison, Report, Row
 from regft_core.runs.records import MARK
-from regft_core.runs.work import CurvePoint
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import Verdict, overall
@@ -24,6 +23,8 @@ from regft_core.statistics.verdict import Verdict, overall
 WIDTH = 120
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.
 POINTS = 500
+#: Columns of ``curves.csv`` that are thinned.
+CURVE = ["loss", "learning_rate", "gradient_norm"]
 #: Columns of ``Results.verdicts``.
 PAIRS = (
     "method", "other", "role", "task", "size", "set", "metric", "difference", "low", "high", "verdict", "why",
@@ -221,20 +222,18 @@ def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
         "scores": pd.DataFrame(scores, columns=[*place, "set", "metric", "seed", "value"]),
         "costs": pd.DataFrame(costs, columns=[*place, "seed", "quantity", "value"]),
         "runs": pd.DataFrame(runs, columns=[*place, "seed", "status", "collapsed", "key"]),
-        "curves": pd.concat(curves)[["method", "task", "size", *CurvePoint._fields]],
+        "curves": pd.concat(curves)[["method", "task", "size", "seed", "phase", "step", *CURVE]],
     }
 
 
-def thinned(points: Sequence[CurvePoint], most: int = POINTS) -> pd.DataFrame:
+def thinned(points: pd.DataFrame, most: int = POINTS) -> pd.DataFrame:
     """The points of curves, of each seed and phase at most ``most``, each the finite mean of a bin of steps."""
-    frame = pd.DataFrame(points, columns=list(CurvePoint._fields))
-    values = list(CurvePoint._fields[3:])
-    frame[values] = frame[values].astype(float).where(np.isfinite)
     run = ["seed", "phase"]
-    frame = frame.sort_values([*run, "step"], kind="stable")
+    frame = points.sort_values([*run, "step"], kind="stable")
+    frame[CURVE] = frame[CURVE].astype(float).where(np.isfinite)
     runs = frame.groupby(run)["step"]
     bins = frame.groupby([*run, runs.cumcount() * most // runs.transform("size").clip(lower=most)])
-    return bins[["step"]].last().join(bins[values].mean()).reset_index()[list(CurvePoint._fields)]
+    return bins[["step"]].last().join(bins[CURVE].mean()).reset_index()[[*run, "step", *CURVE]]
 
 
 class Results(pd.DataFrame):  # type: ignore[misc]

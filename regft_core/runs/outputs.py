@@ -16,14 +16,12 @@ from regft_core.runs.context import Context
 from regft_core.runs.environment import versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
-from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Logged, Work, seal
+from regft_core.runs.work import COLUMNS, CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.settings.encoders import facts
 from regft_core.settings.run_config import run_config
 
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
 WEIGHTS = "weights"
-#: Of the file with a row for each step of each seed.
-CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
 
 #: Parts of a record that have files of their own.
 _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
@@ -95,10 +93,10 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
         evaluated = "primary" in settings
         fill_in(folder / (RESULT if evaluated else MANIFEST), json_text({**settings, "runs": runs}).encode())
         if not evaluated:
-            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, Logged._fields, "diagnostics")):
+            for file, part in ((CURVES, "curve"), (LOGGED, "diagnostics")):
                 rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
                 text = io.StringIO()
-                csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+                csv.writer(text, lineterminator="\n").writerows([COLUMNS[file], *rows])
                 fill_in(folder / file, text.getvalue().encode())
         for name, content in _findings(records).items():
             fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())

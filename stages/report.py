@@ -14,7 +14,8 @@ from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
 from regft_core.grid.cell_keys import read_failures
 from regft_core.names import plural
-from regft_core.report import project_inputs, show, write_report
+from regft_core.report import project_inputs, write_report
+from regft_core.report.leaderboard import show
 from regft_core.settings.project import cells
 from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import LEADERBOARD

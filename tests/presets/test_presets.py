@@ -23,7 +23,8 @@ from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import tasks_to_prepare
 from regft_core.hooks.registry import discover
-from regft_core.report import Report, project_inputs, write_report
+from regft_core.report import project_inputs, write_report
+from regft_core.report.values import Report
 from regft_core.runs.context import STAGES
 from regft_core.runs.records import MARK
 from regft_core.schema.sources import HubSource

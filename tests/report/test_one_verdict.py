@@ -14,9 +14,10 @@ import pytest
 from rich.console import Console
 
 from regft_core.catalogue import METRICS
-from regft_core.report import build_report, show
+from regft_core.report import build_report
 from regft_core.report import page as pages
 from regft_core.report.facts import best_of_k
+from regft_core.report.leaderboard import show
 from regft_core.report.looks import Looks
 from regft_core.statistics.verdict import SYMBOLS, overall
 from tests.report.synthetic import Arm, Task, inputs_of

@@ -18,7 +18,8 @@ from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepared_task
 from regft_core.grid.measured_lengths import measure_task
 from regft_core.grid.missing_files import tasks_to_prepare
-from regft_core.report import Report, project_inputs, write_report
+from regft_core.report import project_inputs, write_report
+from regft_core.report.values import Report
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, Job, project_store
 from regft_core.runs.encoder_tensors import load_whole

@@ -21,15 +21,7 @@ from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_o
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
 from regft_core.statistics.forecast import detectable_gain
-from regft_core.statistics.reproduction import (
-    Bounds,
-    Outcome,
-    log_ratio,
-    outcome,
-    step_down,
-    together,
-    welch_interval,
-)
+from regft_core.statistics.reproduction import Bounds, Outcome, log_ratio, outcome, step_down, together, welch_interval
 
 NOT_TESTED: Outcome = "not tested here"
 SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", NOT_TESTED: "∅"}

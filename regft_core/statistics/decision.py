@@ -59,12 +59,7 @@ class Belief:
 
 
 def beliefs(
-    observed: Array,
-    resampled: Array,
-    *,
-    point: float,
-    confidence: float = 0.95,
-    higher_is_better: bool = True,
+    observed: Array, resampled: Array, *, point: float, confidence: float = 0.95, higher_is_better: bool = True
 ) -> list[Belief]:
     """Return one belief per method.
 

@@ -15,6 +15,7 @@ from regft_core.report.leaderboard import show
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import ROLES, Block, Comparison, Report, Row
 from regft_core.runs.records import MARK
+from regft_core.runs.work import CURVE
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import Verdict, overall
@@ -23,8 +24,6 @@ from regft_core.statistics.verdict import Verdict, overall
 WIDTH = 120
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.
 POINTS = 500
-#: Columns of ``curves.csv`` that are thinned.
-CURVE = ["loss", "learning_rate", "gradient_norm"]
 #: Columns of ``Results.verdicts``.
 PAIRS = (
     "method", "other", "role", "task", "size", "set", "metric", "difference", "low", "high", "verdict", "why",

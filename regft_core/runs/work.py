@@ -44,10 +44,12 @@ def _whole(text: str) -> int:
     return int(float(text))
 
 
+#: Numbers of a step of training.
+CURVE = ["loss", "learning_rate", "gradient_norm"]
 _PLACE: dict[str, Callable[[str], Any]] = {"seed": int, "phase": str, "step": _whole}
 #: Columns of the files of steps, and how each is read: curves, and the numbers that methods log.
 COLUMNS = {
-    CURVES: _PLACE | dict.fromkeys(("epoch", "loss", "learning_rate", "gradient_norm"), _number),
+    CURVES: _PLACE | dict.fromkeys(("epoch", *CURVE), _number),
     LOGGED: _PLACE | {"name": str, "value": float},
 }
 

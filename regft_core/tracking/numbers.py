@@ -15,7 +15,7 @@ from regft_core.disk.canonical import sha256_text
 from regft_core.report.facts import all_seconds
 from regft_core.report.formatting import as_shown
 from regft_core.runs.records import RunRecord, Tuned
-from regft_core.runs.work import CURVES, LOGGED, Work
+from regft_core.runs.work import CURVE, CURVES, LOGGED, Work
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.project import Cell
 
@@ -58,7 +58,7 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
             curves[seed].setdefault(phase, []).append(Point(SECTION + name, value, step))
 
     for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves)).itertuples(index=False):
-        for name, value in zip(("loss", "learning_rate", "gradient_norm"), values, strict=True):
+        for name, value in zip(CURVE, values, strict=True):
             add(seed, phase, name, step, None if math.isnan(value) else value)
     for seed, phase, step, name, value in work.steps(LOGGED, cell, list(curves)).itertuples(index=False):
         add(seed, phase, name, step, value)

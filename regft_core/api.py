@@ -45,11 +45,11 @@ from regft_core.grid.repro import repro
 from regft_core.lazy import Array
 from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import FileFormat
 from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.document import Document, edited, load_yaml
 from regft_core.settings.preset import put
+from regft_core.settings.read_project import open_project
 from regft_core.settings.validate import validated
 
 __all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]

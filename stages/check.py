@@ -16,12 +16,12 @@ from regft_core.errors import ConfigError
 from regft_core.grid.data import skew_warnings
 from regft_core.hooks.registry import discover
 from regft_core.names import listing, plural
-from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.settings.cost import table
 from regft_core.settings.layers import all_sizes, settings_lines
 from regft_core.settings.preset import lay_out
 from regft_core.settings.project import Project, budget_lines, cells
+from regft_core.settings.read_project import open_project
 
 from .common import COLUMNS, PRESET, argument, command, flag, open_preset, refuse_contradictions
 
@@ -171,7 +171,7 @@ def version(root: Path, arguments: argparse.Namespace) -> None:
 
     next: regft check
     """
-    from regft_core.runs.opened_project import versions
+    from regft_core.runs.environment import versions
 
     found = versions()
     lines = "\n".join(f"{name} {version}" for name, version in found.items())

@@ -16,11 +16,11 @@ from typing import Any
 from regft_core import output
 from regft_core.errors import ConfigError, Problem, RegftError
 from regft_core.grid.executors import die_with_parent
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import FileFormat
 from regft_core.settings.document import Document
 from regft_core.settings.preset import preset_document, preset_file
 from regft_core.settings.project import Project
+from regft_core.settings.read_project import open_project
 from regft_core.settings.validate import validated
 
 #: A line of text that is longer is broken between its words.

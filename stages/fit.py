@@ -15,9 +15,10 @@ from regft_core.fit.new_project import make_project
 from regft_core.fit.own_rows import Asked
 from regft_core.grid.refit import judged_run, refit
 from regft_core.names import listing
-from regft_core.runs.opened_project import Job, open_project
+from regft_core.runs.context import Job
 from regft_core.serve.export import check_repository, push, write_submission
 from regft_core.serve.export import export as export_run
+from regft_core.settings.read_project import open_project
 
 from .cli import BEGAN
 from .common import FORMAT, argument, command, flag, format_of, refuse_contradictions

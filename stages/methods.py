@@ -16,9 +16,9 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.fit.new_project import new_method
 from regft_core.grid.method_table import as_text, catalogue
 from regft_core.names import suggestion
-from regft_core.runs.opened_project import open_project
 from regft_core.settings.controls import missing, with_controls
 from regft_core.settings.preset import preset_file
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import method_file
 
 from .common import PRESET, argument, command, flag

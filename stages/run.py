@@ -24,11 +24,11 @@ from regft_core.grid.missing_files import needs_text, require_named_sets
 from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate, still_to_train
 from regft_core.names import plural
-from regft_core.runs.opened_project import open_project
-from regft_core.runs.run import Stage
+from regft_core.runs.context import Stage
 from regft_core.runs.work import Work
 from regft_core.settings.preset import FOLDER, lay_out, lay_out_small, preset_file
 from regft_core.settings.project import cells
+from regft_core.settings.read_project import open_project
 from regft_core.settings.run_config import lay_out_config
 from regft_core.settings.yaml_paths import LEADERBOARD, PRESETS, names, no_project
 
@@ -262,7 +262,8 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     """
     from rich.console import Console
 
-    from regft_core.report import project_inputs, show, write_report
+    from regft_core.report import project_inputs, write_report
+    from regft_core.report.leaderboard import show
     from regft_core.tracking import sync
 
     project, failures = open_project(root), read_failures(root)

@@ -11,9 +11,10 @@ from regft_core.grid.missing_files import fetch_all
 from regft_core.models.fetch import ALIASES
 from regft_core.models.fetch import fetch as fetch_encoder
 from regft_core.names import gigabytes, plural
-from regft_core.runs.opened_project import named_cells, open_project
 from regft_core.runs.outputs import WEIGHTS, share
 from regft_core.runs.work import Work
+from regft_core.settings.project import named_cells
+from regft_core.settings.read_project import open_project
 
 from .common import CHANGES, PRESET, argument, command, open_preset, refuse_contradictions, whole_number
 

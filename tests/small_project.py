@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import yaml
 
-from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import Project
+from regft_core.settings.read_project import open_project
 from stages import cli
 from tests import warm
 from tests.tiny import tiny_model_dir

@@ -21,12 +21,12 @@ from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.compose import in_the_way_of_export, precision_problems
 from regft_core.hooks.registry import Entry, discover
 from regft_core.runs.context import Context
-from regft_core.runs.opened_project import open_project
 from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost, declared_fit
 from regft_core.schema.training import TrainingConfig
 from regft_core.serve.export import export
+from regft_core.settings.read_project import open_project
 
 #: How near to strength 0 the limit is tried.
 NEAR = 1e-9

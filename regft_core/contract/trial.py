@@ -18,11 +18,12 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.grid.cell_keys import write_plan
 from regft_core.grid.data import prepare
 from regft_core.hooks.registry import discover
-from regft_core.runs.opened_project import Job, open_project
+from regft_core.runs.context import Job
 from regft_core.settings.derived import changes_of, regularisers_of
 from regft_core.settings.document import yaml_text
 from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import link
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import METHODS, find, method_file, names, read, task_file
 
 SIZE = 16

@@ -44,7 +44,6 @@ from regft_core.models.devices import cores, visible_devices
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.schema.training import EncoderConfig
@@ -54,6 +53,7 @@ from regft_core.settings.layers import nested
 from regft_core.settings.method_errors import composition_errors
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
 from regft_core.settings.project import Cell, Project
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import OVERRIDE, TASKS, ships, task_file
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.

@@ -27,11 +27,11 @@ from regft_core.grid.repro import variables
 from regft_core.models.devices import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
-from regft_core.runs.opened_project import open_project
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.serve.export import export
 from regft_core.settings.project import Cell, cells
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import RESULTS
 
 #: Where projects are made without a folder.

@@ -22,12 +22,10 @@ from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
 from regft_core.runs.analyses import evaluation_inputs, fitting
 from regft_core.runs.code import code_of
-from regft_core.runs.context import Context
+from regft_core.runs.context import STAGES, Context, Job, Stage
 from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.keys import scope_of
-from regft_core.runs.opened_project import Job
 from regft_core.runs.outputs import manifest_head
-from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
 from regft_core.runs.work import Work, is_current, keys_of

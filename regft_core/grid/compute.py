@@ -22,12 +22,12 @@ from regft_core.grid.executors import JobsFailed
 from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of, run_on_executor
 from regft_core.names import plural
 from regft_core.output import ProgressBoard
-from regft_core.runs.context import Context, project_store
-from regft_core.runs.opened_project import Job, named_cells, open_project
+from regft_core.runs.context import STAGES, Context, Job, Stage, project_store
 from regft_core.runs.outputs import trains_encoder, write_cell
-from regft_core.runs.run import STAGES, Stage, look_up
+from regft_core.runs.run import look_up
 from regft_core.runs.work import Work, is_current
-from regft_core.settings.project import Cell, Project, cells, parse_size
+from regft_core.settings.project import Cell, Project, cells, named_cells, parse_size
+from regft_core.settings.read_project import open_project
 
 log = logging.getLogger(__name__)
 

@@ -16,17 +16,16 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.grid.executors import is_remote, run_all
 from regft_core.models.devices import refuse_slow_bf16, take_device, visible_devices
 from regft_core.names import plural
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job, Stage, opened
 from regft_core.runs.evaluate import evaluation_identity
-from regft_core.runs.opened_project import Job, opened
 from regft_core.runs.rows import member_label
-from regft_core.runs.run import Stage, run
+from regft_core.runs.run import run
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.layers import described
-from regft_core.settings.project import Cell, Project, parse_size
+from regft_core.settings.project import Cell, Project
 from regft_core.settings.yaml_paths import project_root, store_path
 
 #: An evaluation, a job whose number of rows is not known yet, and any part of a job at least, so that the progress bar
@@ -126,7 +125,7 @@ class Planner:
     def steps(self, context: Context, phases: Iterable[Phase]) -> dict[str, float]:
         """Members of the phases of a run -> their declared passes, in steps of plain fine-tuning."""
         job, shares = context.job, dict[str, float]()
-        rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
+        rows = training_rows(self.project.root, job.cell)
         if rows is not None and job.trial is not None:
             rows = int(rows * context.tuning.share)
         for of_run in (context.phase(phase.name) for phase in phases):

@@ -18,10 +18,10 @@ from pydantic_core import to_jsonable_python
 from regft_core.hooks import compose
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import Method, comparable, method_factor
 from regft_core.settings.layers import Setting, settings
 from regft_core.settings.project import Project
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import METHODS, names
 
 #: What a method touches, in the order of a step: by the hooks that its regularisers implement.

@@ -20,14 +20,13 @@ from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
 from regft_core.grid.jobs import PlannedJob, Planner, run_on_executor
 from regft_core.output import ProgressBoard
-from regft_core.runs.context import Context
-from regft_core.runs.opened_project import Job, check_listed, open_project
-from regft_core.runs.outputs import cell_of
+from regft_core.runs.context import Context, Job
 from regft_core.runs.records import RunRecord
 from regft_core.runs.trials import choose
 from regft_core.runs.work import Work, is_current
 from regft_core.settings.layers import sizes_of
-from regft_core.settings.project import Cell, Project
+from regft_core.settings.project import Cell, Project, check_listed
+from regft_core.settings.read_project import open_project
 
 
 def refit(
@@ -56,7 +55,7 @@ def refit(
     job = judged_run(project, method, task, size, seed)
     prepare(project, project.method(method, job.task), job.task)
     if judged:
-        cell = cell_of(job)
+        cell = job.cell
         _require_judged(project, cell)
         runs = Work(root).finetune(cell).runs
         evaluated = tuple((run.seed, run.tuned.values if run.tuned else None) for run in runs if run.ok)

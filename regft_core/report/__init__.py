@@ -11,7 +11,6 @@ from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
 from regft_core.report.figures import standalone
 from regft_core.report.figures.block import answer_figures, figures
-from regft_core.report.leaderboard import show
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
 from regft_core.report.published_table import published_tables
@@ -22,8 +21,6 @@ from regft_core.report.wrong_answers import answers_of
 from regft_core.settings.project import Cell, Project
 from regft_core.settings.published import read_published
 from regft_core.settings.yaml_paths import store_path
-
-__all__ = ["Inputs", "Report", "build_report", "project_inputs", "show", "write_report"]
 
 OUT = Path("reports")
 

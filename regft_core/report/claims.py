@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist, stdev
-
-import numpy as np
+from statistics import stdev
 
 from regft_core import metrics
 from regft_core.names import plural
@@ -21,17 +19,9 @@ from regft_core.report.averages import replicates_of
 from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity, signed_quantity
 from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
-from regft_core.statistics.bootstrap import Estimate, percentiles, seed_interval
+from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
 from regft_core.statistics.forecast import detectable_gain
-from regft_core.statistics.reproduction import (
-    Bounds,
-    Outcome,
-    log_ratio,
-    outcome,
-    step_down,
-    together,
-    welch_interval,
-)
+from regft_core.statistics.reproduction import Bounds, Outcome, log_ratio, outcome, step_down, together, welch_interval
 
 NOT_TESTED: Outcome = "not tested here"
 SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", NOT_TESTED: "∅"}
@@ -194,7 +184,7 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
     """The difference of two methods on the same columns, paired by seed, in points.
 
     The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
-    it is the wider of that and of a normal interval (as in ``statistics/arms.py``).
+    it is the wider of that and of a normal interval (``at_least_normal``).
     """
     estimates: dict[tuple[str, str], Estimate] = {}
     weights: dict[tuple[str, str], float] = {}
@@ -214,8 +204,7 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
         return replace(test, ours=Bounds(value), seeds=seeds, notes=notes)
     low, high = percentiles(replicates, level)
     if level > paper.report.confidence:
-        half = NormalDist().inv_cdf((1 + level) / 2) * float(np.std(replicates))
-        low, high = min(low, value - half), max(high, value + half)
+        low, high = at_least_normal(low, high, value, replicates, level)
     deviation, error = (
         math.sqrt(sum((weights[key] * getattr(estimate, part)) ** 2 for key, estimate in estimates.items()))
         for part in ("seed_deviation", "standard_error_examples")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
-from regft_core.runs.work import CurvePoint, Logged, Work, wrong
+from regft_core.runs.work import CURVES, LOGGED, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
 from regft_core.schema.training import TrainingConfig
@@ -65,8 +65,9 @@ class CellData:
     predictions: Mapping[int, Mapping[str, Array]]
     finetune: Manifest
     search: SearchManifest | None
-    curves: tuple[CurvePoint, ...]
-    diagnostics: tuple[Logged, ...]
+    #: A row for each step, and for each number that a method logged, of all phases (``work.COLUMNS``).
+    curves: pd.DataFrame
+    diagnostics: pd.DataFrame
     #: Evaluation beyond the scores -> its file.
     evaluations: Mapping[str, Finding]
 
@@ -218,7 +219,7 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
         predictions,
         finetune.model_copy(update={"runs": [trained[seed] for seed in seeds]}),
         search,
-        tuple(work.curves(cell, seeds)),
-        tuple(work.logged(cell, seeds)),
+        work.steps(CURVES, cell, seeds),
+        work.steps(LOGGED, cell, seeds),
         findings,
     )

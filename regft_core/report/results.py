@@ -15,7 +15,7 @@ from regft_core.report.leaderboard import show
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import ROLES, Block, Comparison, Report, Row
 from regft_core.runs.records import MARK
-from regft_core.runs.work import CurvePoint
+from regft_core.runs.work import CURVE
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import Verdict, overall
@@ -221,20 +221,18 @@ def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
         "scores": pd.DataFrame(scores, columns=[*place, "set", "metric", "seed", "value"]),
         "costs": pd.DataFrame(costs, columns=[*place, "seed", "quantity", "value"]),
         "runs": pd.DataFrame(runs, columns=[*place, "seed", "status", "collapsed", "key"]),
-        "curves": pd.concat(curves)[["method", "task", "size", *CurvePoint._fields]],
+        "curves": pd.concat(curves)[["method", "task", "size", "seed", "phase", "step", *CURVE]],
     }
 
 
-def thinned(points: Sequence[CurvePoint], most: int = POINTS) -> pd.DataFrame:
+def thinned(points: pd.DataFrame, most: int = POINTS) -> pd.DataFrame:
     """The points of curves, of each seed and phase at most ``most``, each the finite mean of a bin of steps."""
-    frame = pd.DataFrame(points, columns=list(CurvePoint._fields))
-    values = list(CurvePoint._fields[3:])
-    frame[values] = frame[values].astype(float).where(np.isfinite)
     run = ["seed", "phase"]
-    frame = frame.sort_values([*run, "step"], kind="stable")
+    frame = points.sort_values([*run, "step"], kind="stable")
+    frame[CURVE] = frame[CURVE].astype(float).where(np.isfinite)
     runs = frame.groupby(run)["step"]
     bins = frame.groupby([*run, runs.cumcount() * most // runs.transform("size").clip(lower=most)])
-    return bins[["step"]].last().join(bins[values].mean()).reset_index()[list(CurvePoint._fields)]
+    return bins[["step"]].last().join(bins[CURVE].mean()).reset_index()[[*run, "step", *CURVE]]
 
 
 class Results(pd.DataFrame):  # type: ignore[misc]

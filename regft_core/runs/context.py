@@ -1,25 +1,78 @@
-"""Everything that one run needs, found once: configuration, paths, store, encoder, rows, phases, keys."""
+"""One run to do (``Job``), and everything that it needs, found once: paths, store, encoder, rows, phases, keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.splits import of_refit, of_seed, rows_file, set_files
 from regft_core.disk.canonical import content_sha256, sha256_json
 from regft_core.hooks.registry import Registry
-from regft_core.runs.opened_project import Job, check_listed, open_project
 from regft_core.runs.rows import groups_of, trial_rows
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.params import TuningConfig
-from regft_core.settings.project import Project
+from regft_core.settings.project import Cell, Project, check_listed, parse_size
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import store_path
+
+Stage = Literal["search", "finetune", "evaluate"]
+STAGES: tuple[Stage, ...] = ("search", "finetune", "evaluate")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to do, as plain values that can be sent to another process.
+
+    Attributes:
+        values: tuned settings of the run, dotted; None where nothing is tuned.
+        trial: number of the trial that this is; None for a run of the grid.
+        fold: of the run's training rows, the fold that the trial is scored on; None where a share is set aside.
+        progress: folder of the progress board, or None.
+        stored_only: only look the run up; what is not in the run store raises ``NotStored``.
+        until: the last stage that is meant.
+        refit: train on all labelled rows, with the settings of the evaluated runs; ``values`` are given then.
+        evaluated: of a refit, seed and tuned values of the evaluated runs that phases may average.
+        store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
+    """
+
+    root: str
+    method: str
+    task: str
+    size: str
+    seed: int
+    progress: str | None = None
+    values: Mapping[str, Any] | None = None
+    trial: int | None = None
+    fold: int | None = None
+    stored_only: bool = False
+    store: str | None = None
+    until: Stage = "evaluate"
+    refit: bool = False
+    evaluated: tuple[tuple[int, Mapping[str, Any] | None], ...] = ()
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.method, self.task, parse_size(self.size))
+
+    @property
+    def name(self) -> str:
+        """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
+        trial = "" if self.trial is None else f" trial {self.trial + 1}"
+        fold = "" if self.fold is None else f" fold {self.fold + 1}"
+        size = f"{self.size}{' refit' if self.refit else ''}"
+        return f"{self.method} {self.task} {size} seed {self.seed}{trial}{fold}"
+
+
+@cache
+def opened(root: str) -> Project:
+    """Return the project of a process's jobs, read once: an edit of its settings counts from the next stage on."""
+    return open_project(Path(root))
 
 
 class Context:

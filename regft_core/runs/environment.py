@@ -12,8 +12,15 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from regft_core import __version__
 from regft_core.models.devices import fast_products
+from regft_core.runs.code import version
 from regft_core.schema.params import ExecutionConfig
+
+REPORTED_PACKAGES = (
+    *("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy"),
+    *("datasets", "dvc", "mlflow", "pydantic"),
+)
 
 
 def set_up(device: str, execution: ExecutionConfig) -> dict[str, Any]:
@@ -67,3 +74,9 @@ def describe_environment(recorded: Mapping[str, Any] | None) -> str:
     first = [" ".join(str(recorded[key]) for key in ("device", "name") if recorded.get(key))]
     rest = [f"{key} {value}" for key, value in sorted(recorded.items()) if key not in ("device", "name")]
     return ", ".join([*filter(None, first), *rest])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, regft and the packages that compute."""
+    packages = {name: number for name in REPORTED_PACKAGES if (number := version(name)) is not None}
+    return {"python": platform.python_version(), "regft": __version__, **packages}

@@ -13,18 +13,15 @@ from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, fill_in
 from regft_core.errors import StoreError
 from regft_core.runs.context import Context
-from regft_core.runs.opened_project import Job, versions
+from regft_core.runs.environment import versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
-from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Logged, Work, seal
+from regft_core.runs.work import COLUMNS, CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.settings.encoders import facts
-from regft_core.settings.project import Cell, parse_size
 from regft_core.settings.run_config import run_config
 
 #: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
 WEIGHTS = "weights"
-#: Of the file with a row for each step of each seed.
-CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
 
 #: Parts of a record that have files of their own.
 _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
@@ -33,10 +30,6 @@ _SHARED = ("description", "options")
 
 #: A run as its stage returns it: the plain values of its record, and the bulky parts.
 Plain = Mapping[str, Any]
-
-
-def cell_of(job: Job) -> Cell:
-    return Cell(job.method, job.task, parse_size(job.size))
 
 
 def manifest_head(context: Context) -> dict[str, Any]:
@@ -78,7 +71,7 @@ def _model(phase: RunPhase) -> dict[str, Any]:
 
 def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> None:
     """Write ``work/<stage>`` of a cell; a search by its runs alone, so that no setting of fine-tuning changes it."""
-    cell = cell_of(context.job)
+    cell = context.job.cell
     settings: dict[str, Any] = {}
     if stage == "finetune":
         settings = manifest_head(context) | {"config": run_config(context.project, cell), "versions": versions()}
@@ -100,10 +93,10 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
         evaluated = "primary" in settings
         fill_in(folder / (RESULT if evaluated else MANIFEST), json_text({**settings, "runs": runs}).encode())
         if not evaluated:
-            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, Logged._fields, "diagnostics")):
+            for file, part in ((CURVES, "curve"), (LOGGED, "diagnostics")):
                 rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
                 text = io.StringIO()
-                csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+                csv.writer(text, lineterminator="\n").writerows([COLUMNS[file], *rows])
                 fill_in(folder / file, text.getvalue().encode())
         for name, content in _findings(records).items():
             fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job, Stage
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import Record, finetune, search
 from regft_core.runs.trials import choice_of
 from regft_core.settings.project import Project
-
-Stage = Literal["search", "finetune", "evaluate"]
-STAGES: tuple[Stage, ...] = ("search", "finetune", "evaluate")
+from regft_core.settings.read_project import open_project
 
 
 def run(

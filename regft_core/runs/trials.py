@@ -16,11 +16,10 @@ from regft_core import metrics
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import sha256_text
 from regft_core.runs.code import Scope, code_of
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import Made, made_once
-from regft_core.runs.opened_project import Job
 from regft_core.runs.records import Trial
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import Record, finetune, search

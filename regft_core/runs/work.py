@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,29 +27,30 @@ from regft_core.lazy import np
 from regft_core.runs.records import Evaluation, Finding, Manifest, PreparedTask, Record, SearchManifest, Subsample
 from regft_core.settings.project import Cell
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 R = TypeVar("R", bound=Record)
-P = TypeVar("P")
 #: Files in the folder of a cell: of search and finetune, of evaluate, of every step of search and finetune.
 MANIFEST, RESULT, CURVES, LOGGED = "manifest.json", "result.json", "curves.csv", "method_metrics.csv"
 
 
-class CurvePoint(NamedTuple):
-    seed: int
-    phase: str
-    step: int
-    loss: float | None
-    learning_rate: float | None
-    gradient_norm: float | None
+def _number(text: str) -> float:
+    return float(text) if text else math.nan
 
 
-class Logged(NamedTuple):
-    """One number as a method logged it."""
+def _whole(text: str) -> int:
+    return int(float(text))
 
-    seed: int
-    phase: str
-    step: int
-    name: str
-    value: float
+
+#: Numbers of a step of training.
+CURVE = ["loss", "learning_rate", "gradient_norm"]
+_PLACE: dict[str, Callable[[str], Any]] = {"seed": int, "phase": str, "step": _whole}
+#: Columns of the files of steps, and how each is read: curves, and the numbers that methods log.
+COLUMNS = {
+    CURVES: _PLACE | dict.fromkeys(("epoch", *CURVE), _number),
+    LOGGED: _PLACE | {"name": str, "value": float},
+}
 
 
 @dataclass(frozen=True)
@@ -106,35 +108,24 @@ class Work:
             raise wrong(path, what, "evaluate") from error
         return Predictions(ids, gold, predicted, scored)
 
-    def curves(self, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint]:
-        """Loss, learning rate and gradient norm of every step of these seeds; none where there is no file."""
+    def steps(self, name: str, cell: Cell, seeds: Sequence[int]) -> pd.DataFrame:
+        """Read ``CURVES`` or ``LOGGED`` of search and finetune, in the order of ``seeds``; empty without the files.
 
-        def point(seed: str, phase: str, step: str, _: str, *values: str) -> CurvePoint:
-            loss, rate, norm = (float(value) if value else None for value in values)
-            return CurvePoint(int(seed), phase, int(float(step)), loss, rate, norm)
+        The columns are ``COLUMNS``. A number that was not recorded is NaN.
+        """
+        import pandas as pd
 
-        return self._steps(CURVES, cell, seeds, point)
-
-    def logged(self, cell: Cell, seeds: Iterable[int]) -> list[Logged]:
-        """Read the numbers that methods logged in the runs of these seeds."""
-
-        def number(seed: str, phase: str, step: str, name: str, value: str) -> Logged:
-            return Logged(int(seed), phase, int(float(step)), name, float(value))
-
-        return self._steps(LOGGED, cell, seeds, number)
-
-    def _steps(self, name: str, cell: Cell, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
-        """Read the CSV files of search and finetune with a row for each step, in the order of ``seeds``."""
-        steps = list[P]()
+        readers, rows = COLUMNS[name], list[list[Any]]()
         for stage in ("search", "finetune"):
             path, by_seed = self.folder(stage, cell) / name, dict[str, list[list[str]]]()
             try:
                 for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else ()):
                     by_seed.setdefault(row[0], []).append(row)
-                steps += [read(*row) for seed in seeds for row in by_seed.get(str(seed), [])]
-            except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
+                for row in (row for seed in seeds for row in by_seed.get(str(seed), [])):
+                    rows.append([read(text) for read, text in zip(readers.values(), row, strict=True)])
+            except (OSError, ValueError, IndexError, csv.Error) as error:
                 raise wrong(path, f"not a log of steps ({error})", stage) from error
-        return steps
+        return pd.DataFrame(rows, columns=[*readers])
 
     def task_file(self, task: str) -> Path:
         return self.root / "work" / "datasets" / task / "task.json"

@@ -26,9 +26,8 @@ from regft_core.models.fetch import ALIASES
 from regft_core.models.source import ModelSource
 from regft_core.names import plural
 from regft_core.runs.context import Context
-from regft_core.runs.environment import describe_environment
-from regft_core.runs.opened_project import versions
-from regft_core.runs.outputs import cell_of, reads_encoder
+from regft_core.runs.environment import describe_environment, versions
+from regft_core.runs.outputs import reads_encoder
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Work
 from regft_core.serve.out_of_fold import OutOfFold, sentence
@@ -63,7 +62,7 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
     examples = context.last.rows.examples
-    evaluation = None if judged else _written(Work(context.root).evaluation, cell_of(job))
+    evaluation = None if judged else _written(Work(context.root).evaluation, job.cell)
     evaluated = (
         [run for run in evaluation.runs if run.key == record.key] if evaluation else judged.runs if judged else []
     )
@@ -155,7 +154,7 @@ def reported(context: Context) -> dict[str, Any]:
     @cache
     def is_current(method: str) -> bool:
         of_report = runs[runs["method"] == method]
-        evaluation = _written(Work(root).evaluation, replace(cell_of(job), method=method))
+        evaluation = _written(Work(root).evaluation, replace(job.cell, method=method))
         now = {(str(run.seed), run.key) for run in evaluation.runs} if evaluation else None
         return now == {*zip(of_report["seed"], of_report["key"])}
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,9 @@ from regft_core.kinds._decision import decided
 from regft_core.models.export_record import AnsweredBy, Refit, Served, ServedPrompt, refuse_foreign, write_served
 from regft_core.models.onnx import require_onnx
 from regft_core.models.write_model import export_model
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.opened_project import Job
-from regft_core.runs.outputs import cell_of, take_shared
+from regft_core.runs.outputs import take_shared
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
@@ -42,9 +41,6 @@ from regft_core.serve.card import model_card, reported
 from regft_core.serve.model import ENCODER, KEPT, load_served
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for
 from regft_core.settings.yaml_paths import task_file
-
-if TYPE_CHECKING:
-    pass
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -81,8 +77,8 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     judged = None
-    if accuracy is not None or (job.refit and Work(context.root).result_file("evaluate", cell_of(job)).is_file()):
-        judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
+    if accuracy is not None or (job.refit and Work(context.root).result_file("evaluate", job.cell).is_file()):
+        judged = OutOfFold(context.root, job.cell, context.params.grid.seeds)
     refit = abstain = None
     data = context.last.rows
     if judged is not None and job.refit:
@@ -146,7 +142,7 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
         stored = look_up(job, context.project, "finetune")
         record = None if stored is None else RunRecord.model_validate(stored)
     else:
-        runs = Work(Path(job.root)).finetune(cell_of(job)).runs
+        runs = Work(Path(job.root)).finetune(job.cell).runs
         record = next((run for run in runs if run.seed == job.seed), None)
     if record is None or not record.ok:
         command = "regft export --refit" if job.refit else "dvc repro"

@@ -58,13 +58,7 @@ def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[i
 
 
 def pick_file(
-    model: ServedModel,
-    data: Path,
-    out: Path,
-    k: int,
-    how: FileFormat = UNSAID,
-    *,
-    overwrite: bool = False,
+    model: ServedModel, data: Path, out: Path, k: int, how: FileFormat = UNSAID, *, overwrite: bool = False
 ) -> Picked:
     """Write the ``k`` rows of ``data`` worth labelling next to ``out``: all their columns, prediction and uncertainty.
 

@@ -231,12 +231,7 @@ Waiting = queue.Queue[Row | RegftError | None]
 
 
 def predict_stream(
-    model: ServedModel,
-    source: IO[bytes],
-    out: IO[str],
-    form: str = "jsonl",
-    *,
-    keep: Sequence[str] = (),
+    model: ServedModel, source: IO[bytes], out: IO[str], form: str = "jsonl", *, keep: Sequence[str] = ()
 ) -> Counted:
     """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
 

@@ -8,14 +8,15 @@ phases is laid over the shared protocol instead, which its phases then change.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, Problem
 from regft_core.models.source import encoder_weights
+from regft_core.names import suggestion
 from regft_core.schema import Size
 from regft_core.schema.method import Method, Phase
 from regft_core.schema.params import Params, TuningConfig
@@ -23,7 +24,7 @@ from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.layers import from_dotted, lay, shared_sections, sizes_of
+from regft_core.settings.layers import all_sizes, from_dotted, lay, shared_sections, sizes_of
 
 if TYPE_CHECKING:
     from regft_core.settings.controls import Control
@@ -156,6 +157,33 @@ def cells(project: Project) -> list[Cell]:
     params = project.params
     pairs = product(project.methods, params.grid.tasks)
     return [Cell(method, task, size) for method, task in pairs for size in sizes_of(params, task)]
+
+
+def check_listed(project: Project, **given: str | int) -> None:
+    """Raise ConfigError for a ``method``, ``task``, ``size`` or ``seed`` that ``params.yaml`` does not list."""
+    grid, task = project.params.grid, str(given.get("task"))
+    of_task = task in grid.tasks
+    listed = {
+        "method": list(project.methods),
+        "task": list(grid.tasks),
+        "size": [str(size) for size in (sizes_of(project.params, task) if of_task else all_sizes(project.params))],
+        "seed": [str(seed) for seed in grid.seeds],
+    }
+    problems = []
+    for what, value in given.items():
+        if str(value) not in listed[what]:
+            key = "methods" if what == "method" else f"grid.{what}s"
+            hint = suggestion(str(value), listed[what], f"{what}s listed")
+            problems.append(Problem("not-listed", "params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
+    if problems:
+        raise ConfigError(problems)
+
+
+def named_cells(project: Project, names: Sequence[str]) -> list[Cell]:
+    """Return the cells of each ``METHOD/TASK``, or ``METHOD`` for all its tasks; raises as ``check_listed``."""
+    for name in names:
+        check_listed(project, **dict(zip(("method", "task"), name.split("/", 1))))
+    return [cell for cell in cells(project) if cell.method in names or f"{cell.method}/{cell.task}" in names]
 
 
 # ------------------------------------------------------------------------------------ trials

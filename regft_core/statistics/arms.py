@@ -27,7 +27,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from regft_core import metrics
 from regft_core.statistics.bootstrap import (
     Array,
     Estimate,
+    at_least_normal,
     estimated,
     example_weights,
     resampled_metric,
@@ -287,17 +287,14 @@ def rank_sets(
     """Return the possible ranks of every arm of ``names`` among them.
 
     Each arm's set holds with ``confidence``, together with its sets of ``sets`` - 1 other tasks (Bonferroni over its
-    comparisons in all of them); the sets of all arms together do not. A bootstrap of a few thousand samples has no
-    quantiles that far out, so an interval is the wider of its percentiles and of a normal one with its deviation, both
-    stretched by Student's t. Arms that share fewer than two seeds cannot be told apart.
+    comparisons in all of them); the sets of all arms together do not. Intervals of the replicates, which
+    Student's t has stretched, are ``at_least_normal``. Arms that share fewer than two seeds cannot be told apart.
     """
     level = 1 - (1 - confidence) / max(1, sets * (len(names) - 1))
-    normal = NormalDist().inv_cdf((1 + level) / 2)
     behind, ahead = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     for pair in combinations(names, 2):
         estimate = arms.difference(*pair, confidence=level)
-        half = normal * float(np.std(estimate.replicates))
-        low, high = min(estimate.low, estimate.mean - half), max(estimate.high, estimate.mean + half)
+        low, high = at_least_normal(estimate.low, estimate.high, estimate.mean, estimate.replicates, level)
         if estimate.n > 1 and (low > 0 or high < 0):
             better, worse = pair if (low > 0) == higher_is_better else reversed(pair)
             ahead[better] += 1

@@ -143,6 +143,15 @@ def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def at_least_normal(low: float, high: float, mean: float, replicates: Array, confidence: float) -> tuple[float, float]:
+    """Widen the percentile interval of ``replicates`` to a normal one with their deviation, where that is wider.
+
+    For the confidence of many comparisons: a bootstrap of a few thousand samples has no quantiles that far out.
+    """
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * float(np.std(replicates))
+    return min(low, mean - half), max(high, mean + half)
+
+
 # ------------------------------------------------------------------------------ resampled metrics
 
 

@@ -59,13 +59,7 @@ class Belief:
 
 
 def beliefs(
-    observed: Array,
-    resampled: Array,
-    *,
-    point: float,
-    confidence: float = 0.95,
-    higher_is_better: bool = True,
-    rng_seed: int = 0,
+    observed: Array, resampled: Array, *, point: float, confidence: float = 0.95, higher_is_better: bool = True
 ) -> list[Belief]:
     """Return one belief per method.
 
@@ -100,7 +94,7 @@ def beliefs(
     pulled = means + pull * (centre - means)
     doubt = (share * (1 - pulls) * own).sum(axis=2) + ((share * pulls**2).sum(axis=2) - pull**2) * (centre - means) ** 2
     expected = weights @ pulled
-    rng = np.random.default_rng(derive(rng_seed, "statistics.decision"))
+    rng = np.random.default_rng(derive(0, "statistics.decision"))
     drawn = rng.choice(len(SPREADS), DRAWS, p=weights)
     middle = rng.standard_normal(DRAWS) / np.sqrt(precision.sum(axis=1))[drawn]
     draws = pulled[drawn] + pull[drawn] * middle[:, None]

@@ -134,7 +134,6 @@ def judge(
     point: float,
     higher_is_better: bool = True,
     shares: int = 1,
-    rng_seed: int = 0,
 ) -> list[Verdict]:
     """Return the verdict of every comparison of one family, in order.
 
@@ -148,7 +147,7 @@ def judge(
     skills = [max(0.0, float(np.var(samples[i].values, ddof=1)) - samples[i].inner) for i in open_]
     scale = scale_of(float(np.mean(skills)), point) if open_ else 1.0
     spreads = {i: Error.of(samples[i], point, scale) for i in open_}
-    level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error, rng_seed)
+    level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error)
     verdicts = []
     for i, sample in enumerate(samples):
         n, bounds, detectable = len(sample.values), (math.nan, math.nan), None
@@ -227,11 +226,11 @@ class Error:
         )
 
 
-def _level(errors: Sequence[Error], samples: Sequence[Sample], error: float, rng_seed: int) -> float:
+def _level(errors: Sequence[Error], samples: Sequence[Sample], error: float) -> float:
     """The log p below which fewer than ``error`` of the families have one by chance."""
     if not errors:
         return math.log(error)
-    rng = np.random.default_rng(derive(rng_seed, "statistics.verdict"))
+    rng = np.random.default_rng(derive(0, "statistics.verdict"))
     draws = len(samples[0].rows)
     smallest = np.zeros(draws)
     for one, sample in zip(errors, samples, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from regft_core.disk.canonical import sha256_text
 from regft_core.report.facts import all_seconds
 from regft_core.report.formatting import as_shown
 from regft_core.runs.records import RunRecord, Tuned
-from regft_core.runs.work import Work
+from regft_core.runs.work import CURVE, CURVES, LOGGED, Work
 from regft_core.settings.document import dotted, leaves
 from regft_core.settings.project import Cell
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 #: Characters of a parameter that MLflow takes, and of a dataset's digest.
 LONGEST, DIGEST = 6000, 32
 #: Metrics with a value at every step; MLflow's page has them in a section of this name, before the others.
-CURVES = "curves/"
+SECTION = "curves/"
 #: Name, digest, context (``training`` or ``evaluation``), folder and number of rows.
 Dataset = tuple[str, str, str, str, int | None]
 
@@ -54,13 +55,13 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
         if value is not None:
-            curves[seed].setdefault(phase, []).append(Point(CURVES + name, value, step))
+            curves[seed].setdefault(phase, []).append(Point(SECTION + name, value, step))
 
-    for point in work.curves(cell, curves):
-        for name in ("loss", "learning_rate", "gradient_norm"):
-            add(point.seed, point.phase, name, point.step, getattr(point, name))
-    for logged in work.logged(cell, curves):
-        add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
+    for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves)).itertuples(index=False):
+        for name, value in zip(CURVE, values, strict=True):
+            add(seed, phase, name, step, None if math.isnan(value) else value)
+    for seed, phase, step, name, value in work.steps(LOGGED, cell, list(curves)).itertuples(index=False):
+        add(seed, phase, name, step, value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
         for score in epochs.scores:
             value = None if score.score is None else as_shown(score.score, epochs.metric)

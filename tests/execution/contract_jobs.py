@@ -19,7 +19,7 @@ from typing import Any
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import DataError, RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, run_all
-from regft_core.runs.opened_project import opened
+from regft_core.runs.context import opened
 from regft_core.runs.store import RunStore
 
 STEPS = 10

@@ -21,8 +21,8 @@ from regft_core.fit.own_rows import Asked
 from regft_core.fit.setup import read_preset
 from regft_core.grid.jobs import jobs_of
 from regft_core.runs.context import Context
-from regft_core.runs.opened_project import open_project
 from regft_core.settings.project import Cell
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
 from tests.errors import problems_of, raises_code

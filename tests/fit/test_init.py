@@ -20,8 +20,8 @@ from regft_core.fit.new_project import make_project
 from regft_core.fit.own_rows import Asked, OwnRows, read_elsewhere, read_own
 from regft_core.fit.setup import BY_CHARACTERS, other_script, unread
 from regft_core.kinds import find
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.tasks import TaskConfig
+from regft_core.settings.read_project import open_project
 from tests.promises.kit import regft
 from tests.small_project import review, write_csv
 from tests.tiny import tiny_model_dir

@@ -12,8 +12,8 @@ import pytest
 from regft_core.grid.cell_keys import forget_failures, read_plan, write_plan
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
-from regft_core.runs.opened_project import open_project
-from regft_core.runs.run import STAGES
+from regft_core.runs.context import STAGES
+from regft_core.settings.read_project import open_project
 from tests.runs.conftest import change, make_project, project, runs, stored, template, trained
 
 __all__ = ["make_project", "project", "template", "trained"]

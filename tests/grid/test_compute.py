@@ -21,13 +21,13 @@ from regft_core.grid.cell_keys import read_failures
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner, prepared_devices, run_job
 from regft_core.models.devices import refuse_slow_bf16
-from regft_core.runs.context import Context
+from regft_core.runs.context import STAGES, Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.opened_project import open_project
-from regft_core.runs.run import STAGES, look_up, run
+from regft_core.runs.run import look_up, run
 from regft_core.runs.store import RunStore
 from regft_core.runs.train import CHOSEN_ON_DEV, finetune, search
 from regft_core.settings import read_project
+from regft_core.settings.read_project import open_project
 from tests.errors import raises_code
 from tests.grid.conftest import plan, quiet, reproduce, tree
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, runs, stored, train, write_method

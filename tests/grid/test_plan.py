@@ -15,9 +15,9 @@ from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, assumed, estimate, set_sizes, spend, still_to_train
 from regft_core.models.source import encoder_weights
 from regft_core.runs.context import Context
-from regft_core.runs.opened_project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.project import Cell, cells
+from regft_core.settings.read_project import open_project
 from tests.grid.conftest import plan
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
 from tests.small_project import stage as run_stage

@@ -15,7 +15,7 @@ from regft_core import metrics
 from regft_core.api import Project
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
-from regft_core.runs.opened_project import Job
+from regft_core.runs.context import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file

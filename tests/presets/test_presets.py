@@ -23,15 +23,16 @@ from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import tasks_to_prepare
 from regft_core.hooks.registry import discover
-from regft_core.report import Report, project_inputs, write_report
-from regft_core.runs.opened_project import open_project
+from regft_core.report import project_inputs, write_report
+from regft_core.report.values import Report
+from regft_core.runs.context import STAGES
 from regft_core.runs.records import MARK
-from regft_core.runs.run import STAGES
 from regft_core.schema.sources import HubSource
 from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
 from regft_core.settings.preset import capped, lay_out_small
 from regft_core.settings.project import Project, cells
 from regft_core.settings.published import read_published
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import PUBLISHED
 from regft_core.settings.yaml_paths import names as files_of
 from tests.small_project import REPOSITORY, preset

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from regft_core.runs.opened_project import open_project
+from regft_core.settings.read_project import open_project
 from regft_core.tracking import sync
 from tests.execution.test_executors import eventually
 from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, git, ran, stored

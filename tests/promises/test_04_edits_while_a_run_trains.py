@@ -20,10 +20,10 @@ from regft_core.evaluate import logits
 from regft_core.grid import data
 from regft_core.models import load as models_load
 from regft_core.runs import analyses, code, made_once
-from regft_core.runs.context import project_store
-from regft_core.runs.opened_project import Job, open_project
+from regft_core.runs.context import Job, project_store
 from regft_core.runs.run import run
 from regft_core.runs.run_folder import OpenRun
+from regft_core.settings.read_project import open_project
 from tests.promises.kit import edit, with_own_method, write_method
 from tests.small_project import TASK, build, python
 

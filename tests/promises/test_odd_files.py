@@ -24,11 +24,11 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.disk.files import read_json
 from regft_core.errors import ConfigError, RegftError
 from regft_core.models.export_record import Served
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import predict_file
+from regft_core.settings.read_project import open_project
 from stages.fit import fit, init
 from tests.errors import codes_of
 from tests.small_project import parquet, review, workbook

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.report import Inputs, Report, write_report
+from regft_core.report import write_report
+from regft_core.report.read_grid import Inputs
+from regft_core.report.values import Report
 from tests.report.synthetic import Arm, Task, inputs_of
 
 HOSTILE = "loss became NaN <script>alert('x')</script> & \"more\""

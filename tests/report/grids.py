@@ -14,7 +14,9 @@ from tempfile import mkdtemp
 
 from rich.console import Console
 
-from regft_core.report import Report, show, write_report
+from regft_core.report import write_report
+from regft_core.report.leaderboard import show
+from regft_core.report.values import Report
 from tests.report.synthetic import Arm, Task, inputs_of
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "terminal.txt"

@@ -14,7 +14,7 @@ import numpy as np
 
 from regft_core.data.examples import Example, to_jsonl
 from regft_core.evaluate.evaluated import evaluate_run, evaluated_set
-from regft_core.report import Inputs
+from regft_core.report.read_grid import Inputs
 from regft_core.rng import derive
 from regft_core.runs.outputs import write_folder
 from regft_core.runs.work import CURVES, Work

@@ -12,8 +12,8 @@ import pytest
 
 from regft_core.errors import ConfigError, DataError
 from regft_core.evaluate.evaluated import positive_of
-from regft_core.report import Inputs, write_report
-from regft_core.report.read_grid import read_grid
+from regft_core.report import write_report
+from regft_core.report.read_grid import Inputs, read_grid
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.project import Cell
 from tests.errors import raises_code

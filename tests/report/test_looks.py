@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from regft_core.errors import DataError, StoreError
-from regft_core.report import Inputs, write_report
+from regft_core.report import write_report
 from regft_core.report.formatting import point_of
 from regft_core.report.planner import needs, table
+from regft_core.report.read_grid import Inputs
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.forecast import detectable_with
 from tests.errors import raises_code

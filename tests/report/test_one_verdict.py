@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from regft_core.catalogue import METRICS
-from regft_core.report import build_report, show
+from regft_core.report import build_report
 from regft_core.report import page as pages
 from regft_core.report.facts import best_of_k
 from regft_core.report.looks import Looks
 from regft_core.statistics.verdict import SYMBOLS, overall
+from tests.report.grids import terminal
 from tests.report.synthetic import Arm, Task, inputs_of
 
 #: Of 100 grids the quick tests take 10.
@@ -50,9 +49,7 @@ NO_FIGURES = dict.fromkeys(("scores", "differences", "curves", "cost", "search",
 
 def terminal_lines(report: Any, block: Any) -> dict[str, str]:
     """Method -> its line at a width where everything fits."""
-    console = Console(width=250, file=io.StringIO())
-    show(report, console)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    lines = terminal(report, 250).splitlines()
     first = next(i for i, line in enumerate(lines) if re.match(r"method +dev", line))
     return {line.split()[1]: line for line in lines[first + 1 : first + 1 + len(block.rows)]}
 

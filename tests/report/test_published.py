@@ -13,10 +13,12 @@ import pytest
 import yaml
 from scipy import stats
 
-from regft_core.report import Inputs, Report, write_report
 from regft_core.report import published_table as words
+from regft_core.report import write_report
 from regft_core.report.averages import average_columns
 from regft_core.report.formatting import number
+from regft_core.report.read_grid import Inputs
+from regft_core.report.values import Report
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.project import Cell
 from regft_core.statistics.forecast import expected_max_curve

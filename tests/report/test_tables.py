@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from regft_core.errors import DataError
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.results import Results, thinned
 from regft_core.report.scores import ordered
-from regft_core.runs.work import CurvePoint
+from regft_core.runs.work import COLUMNS, CURVES
 from regft_core.schema.tasks import RESERVED_SETS
 from regft_core.settings.controls import Control
 from tests.errors import raises_code
@@ -147,7 +148,8 @@ def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: An
 @settings(max_examples=30)
 @given(st.integers(1, 400), st.integers(1, 60))
 def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
-    found = thinned([CurvePoint(1, "finetune", i, float(i), None, 1.0) for i in range(1, n + 1)], most)
+    steps = [(1, "finetune", i, i / n, float(i), np.nan, 1.0) for i in range(1, n + 1)]
+    found = thinned(pd.DataFrame(steps, columns=[*COLUMNS[CURVES]]), most)
     assert len(found) == min(n, most)
     assert found["step"].is_monotonic_increasing
     assert found["step"].iloc[-1] == n

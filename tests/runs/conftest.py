@@ -17,15 +17,16 @@ from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepared_task
 from regft_core.grid.measured_lengths import measure_task
 from regft_core.grid.missing_files import tasks_to_prepare
-from regft_core.report import Report, project_inputs, write_report
+from regft_core.report import project_inputs, write_report
+from regft_core.report.values import Report
 from regft_core.runs import training_run
-from regft_core.runs.context import Context, project_store
+from regft_core.runs.context import Context, Job, project_store
 from regft_core.runs.encoder_tensors import load_whole
-from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
 from regft_core.runs.work import Work
 from regft_core.settings.project import cells
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import METHODS, ships
 from tests import small_project
 from tests.promises.kit import change, edit, write_method

@@ -17,11 +17,11 @@ from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.evaluate import evaluated, logits
 from regft_core.runs import training_run
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.epoch_scores import epoch_scores, judge, validation_score
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.keys import CHECKPOINT_RULE, scope_of_phase
-from regft_core.runs.opened_project import Job, open_project
+from regft_core.settings.read_project import open_project
 from regft_core.training.loop import EpochScores
 from regft_core.training.merges import greedy
 from tests.errors import raises_code

@@ -19,7 +19,7 @@ from regft_core.runs import evaluate as evaluating
 from regft_core.runs import training_run
 from regft_core.runs.analyses import evaluation_inputs
 from regft_core.runs.context import Context
-from regft_core.runs.opened_project import open_project
+from regft_core.settings.read_project import open_project
 from tests.errors import raises_code
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, refresh, reported, runs
 

@@ -116,8 +116,8 @@ from pathlib import Path
 import numpy, pydantic, yaml  # noqa
 def say():
     from regft_core.runs.context import Context
-    from regft_core.runs.opened_project import Job
-    from regft_core.runs.opened_project import open_project
+    from regft_core.runs.context import Job
+    from regft_core.settings.read_project import open_project
     from regft_core.runs.code import code_of
     from regft_core.runs.keys import scope_of
     project = open_project(Path.cwd())

@@ -18,9 +18,8 @@ from regft_core.data.prompts import Reading
 from regft_core.errors import InputChanged
 from regft_core.models import load
 from regft_core.runs import finished_model
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.evaluate import evaluation_identity
-from regft_core.runs.opened_project import Job
 from regft_core.runs.run import run
 from tests.data.test_batches import PAIRS, SINGLES
 from tests.promises.kit import folded as make_folded

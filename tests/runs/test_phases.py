@@ -16,9 +16,9 @@ from regft_core.runs import phase as run_phase
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.opened_project import open_project
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import search
+from regft_core.settings.read_project import open_project
 from regft_core.training.merges import SHIPPED
 from tests.runs.conftest import DIVERGES, change, job, refresh, runs, stored, train, weights_of, write_method
 from tests.small_project import TASK

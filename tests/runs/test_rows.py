@@ -15,9 +15,8 @@ from regft_core.data.examples import UNLABELLED, Example, hold_out, read_jsonl, 
 from regft_core.disk.files import read_json, write_json
 from regft_core.errors import DataError
 from regft_core.grid.data import prepare
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.rows import PhaseRows, run_rows, split_rows
 from regft_core.runs.train import finetune, search
@@ -27,6 +26,7 @@ from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Project
+from regft_core.settings.read_project import open_project
 from regft_core.training.linear_solution import WORD_STRENGTHS, classify_linearly, regress_linearly, regress_words
 from regft_core.training.logistic import Rows, folds_of
 from tests.errors import problems_of

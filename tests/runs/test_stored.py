@@ -16,17 +16,17 @@ from regft_core.grid.executors import torch_threads
 from regft_core.grid.executors.ray import _work_in_copy
 from regft_core.grid.jobs import run_job
 from regft_core.runs import encoder_tensors
-from regft_core.runs.context import Context, project_store
+from regft_core.runs.context import Context, Job, project_store
 from regft_core.runs.encoder_tensors import left_out, load_whole, without_encoder
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.run import run
 from regft_core.runs.store import RunStore
 from regft_core.runs.train import finetune, search
 from regft_core.runs.training_run import outcome_tensors
 from regft_core.runs.training_run import train as train_phase
+from regft_core.settings.read_project import open_project
 from tests.errors import raises_code
 from tests.runs.conftest import Trained, change, job, runs, stored, train
 

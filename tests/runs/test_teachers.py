@@ -12,16 +12,16 @@ import torch
 from regft_core.errors import ConfigError
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.grid.missing_files import fetch_all
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.opened_project import Job, open_project
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Cell
+from regft_core.settings.read_project import open_project
 from tests.errors import problems_of
 from tests.runs.conftest import (
     SIZE,

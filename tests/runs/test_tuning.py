@@ -14,13 +14,13 @@ from regft_core.api import Project
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.disk.files import read_json
 from regft_core.grid.cell_keys import cached_seeds
-from regft_core.runs.context import Context
-from regft_core.runs.opened_project import Job, open_project
+from regft_core.runs.context import Context, Job
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, choose, score_identity, trials_that_choose, try_values
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.project import Cell
+from regft_core.settings.read_project import open_project
 from tests.runs.conftest import SIZE, TASK, Trained, change, job, stored, write_method
 
 TUNING: dict[str, Any] = {"split": 0.75, "values": {"training.learning_rate": [1e-6, 3e-3]}}

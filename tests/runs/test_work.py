@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from regft_core.runs.environment import environment, set_up
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs, phase_record
 from regft_core.runs.training_run import make_deterministic
-from regft_core.runs.work import Work
+from regft_core.runs.work import CURVES, LOGGED, Work
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.project import Cell
@@ -86,9 +87,9 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert [run.plain() for run in manifest.runs] == [TRAINED, FAILED]
     assert manifest.runs[0].keys == {"search": "s", "finetune": "k"}
     assert manifest.model["name"] == "minilm"
-    points = work.curves(CELL, [2, 1])
-    assert [(point.step, point.loss, point.learning_rate) for point in points] == [(1, 0.7, 1e-4), (2, None, 0.0)]
-    assert work.logged(CELL, [1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
+    points = work.steps(CURVES, CELL, [2, 1])[["step", "loss", "learning_rate"]]
+    np.testing.assert_array_equal(points, [(1, 0.7, 1e-4), (2, np.nan, 0.0)])
+    assert work.steps(LOGGED, CELL, [1]).to_numpy().tolist() == [[1, "finetune", 2, "hype.noise", 0.25]]
     (run,) = work.evaluation(CELL).runs
     assert (run.ok, run.sets["dev"].metrics) == (True, {"accuracy": 0.5})
     found = work.predictions(CELL, 1, "dev", "classification")
@@ -125,10 +126,10 @@ def test_a_row_that_is_no_step_is_refused(work: Work, row: str) -> None:
     path = work.folder("finetune", CELL) / "curves.csv"
     path.write_text(f"seed,phase,step,epoch,loss,learning_rate,gradient_norm\n{row}\n")
     with pytest.raises(DataError, match=r"curves\.csv: not a log of steps.*\n.*stage finetune"):
-        work.curves(CELL, [1])
-    assert work.curves(CELL, [0]) == []  # of another seed
+        work.steps(CURVES, CELL, [1])
+    assert work.steps(CURVES, CELL, [0]).empty  # of another seed
     path.unlink()
-    assert work.curves(CELL, [0]) == []
+    assert work.steps(CURVES, CELL, [1]).empty
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:

@@ -13,11 +13,11 @@ import yaml
 from regft_core.errors import ConfigError
 from regft_core.hooks.description import Flip
 from regft_core.hooks.registry import discover
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.controls import missing, warnings_of, with_controls
 from regft_core.settings.derived import differences, takes_away, undeclared
 from regft_core.settings.project import Project, trials_of
+from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import names
 from tests.settings.conftest import MASK, PARAMS, VANILLA, Build, Load, Noise, load_project
 from tests.settings.conftest import NOISE as METHOD

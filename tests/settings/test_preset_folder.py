@@ -15,12 +15,12 @@ from regft_core.errors import ConfigError, DataError
 from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import require_named_sets
-from regft_core.runs.opened_project import open_project
 from regft_core.schema.method import optimiser_steps
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings import preset
 from regft_core.settings.preset import lay_out, lay_out_small
 from regft_core.settings.project import Cell, Project
+from regft_core.settings.read_project import open_project
 from regft_core.settings.run_config import lay_out_config, run_config
 from regft_core.settings.yaml_paths import names
 from tests.errors import raises_code

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regft_core.api import Project
-from regft_core.runs.opened_project import Job
+from regft_core.runs.context import Job
 from regft_core.serve.export import export
 from tests.promises.kit import done, write_method
 from tests.small_project import PAIRS, SCORES, TASK, build, review, write_csv

@@ -21,7 +21,7 @@ from torch import Tensor
 from regft_core.api import Project
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ExportMismatch, ModelError
-from regft_core.runs.opened_project import Job
+from regft_core.runs.context import Job
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.serve.export import export, push, submission_lines

@@ -11,7 +11,7 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.grid import measured_lengths as lengths
 from regft_core.grid.data import prepare, skew_warnings
 from regft_core.grid.time import set_sizes
-from regft_core.runs.opened_project import open_project
+from regft_core.settings.read_project import open_project
 from tests.small_project import PAIRS, TASK, build, stage
 
 

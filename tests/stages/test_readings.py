@@ -14,9 +14,8 @@ from regft_core.errors import ConfigError
 from regft_core.evaluate.analysis_result import Unfit
 from regft_core.evaluate.hidden import editable
 from regft_core.models.export_record import read_served
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.opened_project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file

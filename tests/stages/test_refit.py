@@ -16,11 +16,9 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.errors import ConfigError, ModelError
 from regft_core.grid.refit import refit
 from regft_core.runs.analyses import from_npy
-from regft_core.runs.context import Context
+from regft_core.runs.context import Context, Job
 from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.evaluate import evaluation_identity
-from regft_core.runs.opened_project import Job
-from regft_core.runs.outputs import cell_of
 from regft_core.serve.export import export, finished_run
 from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.confidence import threshold_for
@@ -252,13 +250,13 @@ def test_a_threshold_counts_every_row_of_every_fold_once(folded: Path, tmp_path:
     assert (of["abstain"]["rows"], of["abstain"]["models"], of["abstain"]["coverage"]) == (ROWS, 2, found.coverage)
     assert "from 40 development rows, each evaluated by one of 2 models that had not seen it" in card
     # Rows of the other repeat are evaluated by models of its own, and count once as well.
-    assert OutOfFold(root, cell_of(job), range(4)).once(2).confidences().max() == pytest.approx(0.55)
+    assert OutOfFold(root, job.cell, range(4)).once(2).confidences().max() == pytest.approx(0.55)
 
 
 def test_rows_of_a_group_count_as_one_answer(tmp_path: Path) -> None:
     task = {**FOLDED, "columns": {**TASK["columns"], "group": "shop"}, "ood": {}}
     root = make(tmp_path / "project", ["tfidf_logistic"], task)
-    answers = OutOfFold(root, cell_of(Job(str(root), "tfidf_logistic", "reviews", "full", 0)), range(4)).once(0)
+    answers = OutOfFold(root, Job(str(root), "tfidf_logistic", "reviews", "full", 0).cell, range(4)).once(0)
     assert np.unique(answers.groups, return_counts=True)[1].tolist() == [4] * 10
     with raises_code(ModelError, "no-guarantee", "(10.0 groups in effect)"):
         export(refit(root, "tfidf_logistic", say=quiet), accuracy=0.9)

@@ -20,7 +20,7 @@ import pytest
 
 from regft_core.catalogue import TRACKERS
 from regft_core.errors import ConfigError, RegftError
-from regft_core.runs.opened_project import open_project
+from regft_core.settings.read_project import open_project
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
 from regft_core.tracking.ui import runs_page, view_state

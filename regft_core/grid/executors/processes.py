@@ -16,7 +16,7 @@ from typing import Any
 
 from regft_core.grid.executors import JobQueue, attempt, die_with_parent
 from regft_core.models.devices import free_memory, take_device
-from regft_core.runs.opened_project import opened
+from regft_core.runs.context import opened
 
 
 def run(queue: JobQueue) -> None:

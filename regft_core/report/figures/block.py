@@ -152,9 +152,9 @@ def search_curves(block: Block) -> str:
     """Inner (training) and outer (held-out) loss of the phases before fine-tuning, a panel per method and phase."""
     shown: dict[str, list[Marks]] = {}
     for row in block.rows:
-        for phase in dict.fromkeys(point.phase for point in row.curves if point.phase != "finetune"):
-            logged = (o for o in row.diagnostics if o.phase == phase and o.name.endswith(OUTER))
-            outer = by_run((o.seed, o.step, o.value) for o in logged)
+        for phase in (phase for phase in row.curves["phase"].unique() if phase != "finetune"):
+            logged = row.diagnostics[row.diagnostics["phase"] == phase]
+            outer = by_run(logged[logged["name"].str.endswith(OUTER)][["seed", "step", "value"]].to_numpy())
             shown[f"{row.method}, {phase}"] = _runs(_losses(row, phase), outer, ("inner", "outer"))
     title = f"Loss of the phases before fine-tuning on {block.title}"
     return _curve_panels(f"search-{block.name}", title, dict(list(shown.items())[:MOST_PHASES]), "step", "loss")
@@ -179,8 +179,8 @@ def epochs(cell: CellData, metric: str, rows: str) -> pd.DataFrame:
 
 
 def _losses(cell: CellData, phase: str) -> pd.DataFrame:
-    points = thinned([point for point in cell.curves if point.phase == phase], CURVE_POINTS)
-    return by_run(points[["seed", "step", "loss"]].itertuples(index=False))
+    points = thinned(cell.curves[cell.curves["phase"] == phase], CURVE_POINTS)
+    return by_run(points[["seed", "step", "loss"]].to_numpy())
 
 
 def by_run(points: Iterable[tuple[Any, float, float | None]]) -> pd.DataFrame:

@@ -126,7 +126,7 @@ def _block(
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
         "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
         "pairs": [pair for row in rows for pair in _pairs(row)],
-        "without_curve": [name for name, cell in block.cells.items() if not cell.curves],
+        "without_curve": [name for name, cell in block.cells.items() if cell.curves.empty],
         "figures": {name: Markup(svg) for name, svg in drawn.items()},
     }
 

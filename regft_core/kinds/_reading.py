@@ -1,16 +1,18 @@
-"""From raw values in files to labels."""
+"""From raw values in files to labels; and the groups of a stratified draw."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from regft_core.kinds._base import Declared, WrongLabel
 
+#: A stratified draw of values keeps the shares of this many equally filled bins.
+BINS = 10
 #: Characters of a wrong value that are shown.
 _WIDTH = 60
 _INTEGER = re.compile(r"[+-]?\d+")
@@ -156,3 +158,12 @@ def read_number(value: Any, declared: Declared) -> float:
 
 def _shown(names: list[str]) -> str:
     return str(names) if len(names) <= 10 else f"{names[:10]} and {len(names) - 10} more"
+
+
+def bins(values: Sequence[int | float]) -> list[int]:
+    """The bin of each value, of ``BINS`` with equally many; equal values in the order of the rows."""
+    ranked = sorted(range(len(values)), key=lambda row: (values[row], row))
+    found = [0] * len(values)
+    for rank, row in enumerate(ranked):
+        found[row] = rank * BINS // len(values)
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
-from regft_core.kinds._judging import warn_if_permuted
+from regft_core.kinds._judging import collapsed_labels, warn_if_permuted
 from regft_core.kinds._reading import read_index
 from regft_core.lazy import Tensor, np, torch
 
@@ -74,16 +74,7 @@ class Classification(Kind):
         return warn_if_permuted(gold, predictions, names)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        """``constant``: every prediction is the same; a set with one gold label is exempt when it is that label.
-
-        ``majority``: accuracy is not above the rate of the most frequent label; sets with one gold label are exempt.
-        """
-        same, accuracy = bool(np.all(predictions == predictions[0])), float(np.mean(gold == predictions))
-        if np.all(gold == gold[0]):
-            return "constant" if same and accuracy < 1 else None
-        if same:
-            return "constant"
-        return "majority" if accuracy <= np.bincount(gold).max() / gold.size else None
+        return collapsed_labels(gold, predictions)
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return names[int(value)]

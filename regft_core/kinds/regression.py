@@ -12,18 +12,13 @@ from typing import Any
 
 from regft_core.errors import RunFailed
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
-from regft_core.kinds._judging import warn_if_reversed
-from regft_core.kinds._reading import read_number
+from regft_core.kinds._judging import collapsed_values, warn_if_reversed
+from regft_core.kinds._reading import bins, read_number
 from regft_core.lazy import Tensor, np, torch
-from regft_core.metrics._weighted import is_constant, r2_of_one_run
 
 #: Answers are float32, whose neighbours are 1.2e-7 of a value apart: with a mean this many deviations from zero, the
 #: rounding of an answer is a tenth of a deviation.
 FARTHEST_MEAN = 1e6
-#: Below this |Pearson|, a quarter of a per cent of the variance, values count as constant.
-CORRELATION_THRESHOLD = 0.05
-#: A stratified draw of values keeps the shares of this many equally filled bins.
-BINS = 10
 #: Magnitudes whose products with weights stay within float32.
 SMALLEST, LARGEST = 1e-30, 1e30
 
@@ -83,12 +78,7 @@ class Regression(Kind):
         return read_number(value, declared)
 
     def strata(self, labels: Sequence[int | float]) -> list[int]:
-        """The bin of each value, of ``BINS`` with equally many; equal values in the order of the rows."""
-        ranked = sorted(range(len(labels)), key=lambda row: (labels[row], row))
-        strata = [0] * len(labels)
-        for rank, row in enumerate(ranked):
-            strata[row] = rank * BINS // len(labels)
-        return strata
+        return bins(labels)
 
     def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
         return ("score",)
@@ -120,17 +110,7 @@ class Regression(Kind):
         return warn_if_reversed(gold, predictions)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        """``constant``: no linear signal, for they are equal up to rounding or |Pearson| < ``CORRELATION_THRESHOLD``.
-
-        ``majority``: the squared error is not below that of the mean of ``gold``: R^2 is not above 0.
-        """
-        if is_constant(predictions):
-            return "constant"
-        if gold.size < 3 or is_constant(gold):  # no variance to explain
-            return None
-        if abs(float(np.corrcoef(gold, predictions)[0, 1])) < CORRELATION_THRESHOLD:
-            return "constant"
-        return "majority" if r2_of_one_run(gold, predictions, None) <= 0 else None
+        return collapsed_values(gold, predictions)
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return float(value)

@@ -16,7 +16,8 @@ from regft_core.data.read_split import Declaration, missing_columns
 from regft_core.data.table import opened
 from regft_core.disk.files import what_is
 from regft_core.errors import ConfigError, Problem
-from regft_core.kinds import find, impossible
+from regft_core.kinds import find
+from regft_core.kinds._possible import impossible
 from regft_core.names import listing, nearest, plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.sources import GENERATED, BuiltinSource, FilesSource, HubSource, Source

@@ -25,7 +25,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/fit": (1750, 8),
     "regft_core/grid": (2550, 16),
     "regft_core/hooks": (1450, 7),
-    "regft_core/kinds": (1050, 9),
+    "regft_core/kinds": (1050, 10),
     "regft_core/methods": (6300, 45),
     "regft_core/metrics": (400, 2),
     "regft_core/models": (3800, 21),

@@ -25,7 +25,7 @@ Differences from the package, here:
 
 ``pairs: batch`` is ours: every pair of a step's rows, each encoded once, where drawn partners encode three rows for two
 pairs. Pairs of one class and of two have half of the loss each; a step without pairs of a kind has the other kind's
-alone. Of 60 rows it reaches the package's accuracy with a sixth of its passes (benchmarks/README.md). With gradient
+alone. Of 60 rows it reaches the package's accuracy with a twelfth of its passes (benchmarks/README.md). With gradient
 accumulation the pairs are those of one micro batch.
 """
 

@@ -105,19 +105,20 @@ def test_what_is_refused(root: Path, name: str, change: str, message: str, hint:
 # ------------------------------------------------------------------------------------- what is shipped
 
 
-#: For tasks that ask how alike two texts are, for pairs, and for several labels, which no shipped task has.
-FOR_SOME_TASKS = {"zero_shot_similarity", "pair_cosine", "label_thresholds"}
+#: For tasks that ask how alike two texts are, for pairs, for one text, and for several labels, which no shipped task has.
+FOR_SOME_TASKS = {"zero_shot_similarity", "pair_cosine", "contrastive_combination", "label_thresholds"}
 
 
 @pytest.mark.parametrize(
     ("methods", "tasks"),
     [
         (["vanilla", "pair_cosine"], ["cue_pair"]),
+        (["vanilla", "contrastive_combination"], ["cue_sentence"]),
         (["vanilla", "majority", "zero_shot_similarity"], ["cue_regression"]),
         # All methods at once, on a task of each kind that needs no hub; refusals must be reasons, not crashes.
         (sorted({*names(REPOSITORY, "pipelines/methods")} - FOR_SOME_TASKS), ["cue_sentence", "cue_pair"]),
     ],
-    ids=["pairs", "values", "every"],
+    ids=["pairs", "one text", "values", "every"],
 )
 def test_every_shipped_method_can_be_listed(methods: list[str], tasks: list[str]) -> None:
     params = yaml.safe_load((REPOSITORY / "params.yaml").read_text())

@@ -21,6 +21,7 @@ Differences from the package, here:
 - texts of a pair task are one input, as in fine-tuning; the package takes single texts.
 - the head reads vectors of length 1 (``pooling: unit_mean`` in ``setfit.yaml``). The package scales them where the
   checkpoint's own pipeline does, as those of MiniLM and MPNet do; for other encoders set ``pooling: mean``.
+- of several layers (``mean_last_four``) the last one counts as much as the others together, as in a solved head.
 - with the family's own head (``pooling: head``) the vectors are means over tokens, which that head does not read.
 
 ``pairs: batch`` is ours: every pair of a step's rows, each encoded once, where drawn partners encode three rows for two
@@ -67,6 +68,11 @@ def batch_loss(vectors: Tensor, labels: Tensor) -> Tensor:
     sums = torch.stack([(squares * kind).sum() for kind in kinds])
     counts = torch.stack([kind.sum() for kind in kinds])
     return (sums / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
+
+
+def by_layers(vectors: Tensor, weights: Sequence[float]) -> Tensor:
+    """Vectors [B, d] of layers side by side, each layer times its weight."""
+    return (vectors.unflatten(1, (len(weights), -1)) * vectors.new_tensor(weights)[:, None]).flatten(1)
 
 
 class Partners:
@@ -214,4 +220,6 @@ class Contrastive(Regulariser):
 
         _, hidden = step.forward(batch=batch, parts=parts, hidden=True)
         vectors, self._read = self._read, None
-        return mean(hidden.float(), batch.attention_mask, "first") if vectors is None else vectors.float()
+        if vectors is None:
+            return mean(hidden.float(), batch.attention_mask, "first")
+        return by_layers(vectors.float(), step.trainee.model.parts)

@@ -209,10 +209,16 @@ def test_one_class_has_no_negatives() -> None:
         Partners([0, 1], [1, 1], "labels")
 
 
+#: Weights of the layers of a tiny encoder, which has two.
+LAYERS = (0.5, 1.0)
+
+
 @pytest.mark.parametrize("pooling", ["head", "mean", "cls", "mean_last_four"])
 @pytest.mark.parametrize("architecture", ["bert", "xlnet"])
 def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, pooling: str) -> None:
     run = bench(architecture=architecture, dropout=STILL, pooling=pooling)
+    if pooling == "mean_last_four":
+        run.model.parts = LAYERS
     step = run.step()
     anchors = step.batch.indices.tolist()
     own = run.method
@@ -261,8 +267,9 @@ def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:
     with torch.no_grad():
         inputs = run.stream.collate([row]).model_inputs()
         outputs = run.model.base_model(**inputs, output_hidden_states=True)
-    if pooling == "mean_last_four":  # of two
-        return torch.cat([torch.nn.functional.normalize(s[0].mean(0), dim=0) for s in outputs.hidden_states[-2:]])
+    if pooling == "mean_last_four":
+        states = (torch.nn.functional.normalize(s[0].mean(0), dim=0) for s in outputs.hidden_states[-len(LAYERS) :])
+        return torch.cat([weight * state for weight, state in zip(LAYERS, states, strict=True)])
     tokens: torch.Tensor = outputs[0][0]
     return tokens[-1 if run.trainee.sites.architecture == "xlnet" else 0] if pooling == "cls" else tokens.mean(0)
 

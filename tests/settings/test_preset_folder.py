@@ -105,7 +105,7 @@ def test_what_is_refused(root: Path, name: str, change: str, message: str, hint:
 # ------------------------------------------------------------------------------------- what is shipped
 
 
-#: For tasks that ask how alike two texts are, for pairs, for one text, and for several labels, which no shipped task has.
+#: For tasks that ask how alike two texts are, for pairs, for one text, and for several labels.
 FOR_SOME_TASKS = {"zero_shot_similarity", "pair_cosine", "contrastive_combination", "label_thresholds"}
 
 

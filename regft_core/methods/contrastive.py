@@ -33,7 +33,7 @@ accumulation the pairs are those of one micro batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -222,4 +222,5 @@ class Contrastive(Regulariser):
         vectors, self._read = self._read, None
         if vectors is None:
             return mean(hidden.float(), batch.attention_mask, "first")
-        return by_layers(vectors.float(), step.trainee.model.parts)
+        weights: Any = step.trainee.model.parts
+        return by_layers(vectors.float(), weights)

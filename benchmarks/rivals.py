@@ -268,6 +268,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=STORED)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--draws", nargs="+", type=int, default=range(DRAWS))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=["fit", *LINEAR, "cosine"])
     parser.add_argument("--minutes", type=float, default=2.0, help="of fit")
     parser.add_argument("--encoder", dest="folder", help="folder of the encoder; minilm as regft knows it when absent")
@@ -286,7 +287,7 @@ def main() -> None:
     done = {tuple(json.loads(line)[key] for key in keys) for line in stored}
     order = [
         (name, size, draw, contestant)
-        for draw in range(DRAWS)
+        for draw in options.draws
         for size in options.sizes
         for name in options.tasks
         for contestant in options.contestants

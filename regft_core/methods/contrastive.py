@@ -33,7 +33,7 @@ accumulation the pairs are those of one micro batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -68,11 +68,6 @@ def batch_loss(vectors: Tensor, labels: Tensor) -> Tensor:
     sums = torch.stack([(squares * kind).sum() for kind in kinds])
     counts = torch.stack([kind.sum() for kind in kinds])
     return (sums / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
-
-
-def by_layers(vectors: Tensor, weights: Sequence[float]) -> Tensor:
-    """Vectors [B, d] of layers side by side, each layer times its weight."""
-    return (vectors.unflatten(1, (len(weights), -1)) * vectors.new_tensor(weights)[:, None]).flatten(1)
 
 
 class Partners:
@@ -169,6 +164,7 @@ class Contrastive(Regulariser):
         self._read: Tensor | None = None
         if isinstance(trainee.model, PooledClassifier):
             trainee.model.dropout.register_forward_pre_hook(lambda _, args: setattr(self, "_read", args[0]))
+            self._layers = torch.tensor(trainee.model.parts, device=trainee.device)[:, None]
         # The head has no gradient; left in the optimiser, decay alone would move it.
         for name in trainee.sites.head:
             trainee.raw(name).requires_grad_(False)
@@ -222,5 +218,4 @@ class Contrastive(Regulariser):
         vectors, self._read = self._read, None
         if vectors is None:
             return mean(hidden.float(), batch.attention_mask, "first")
-        weights: Any = step.trainee.model.parts
-        return by_layers(vectors.float(), weights)
+        return (vectors.float().unflatten(1, (len(self._layers), -1)) * self._layers).flatten(1)

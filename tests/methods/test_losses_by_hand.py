@@ -219,6 +219,7 @@ def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, p
     run = bench(architecture=architecture, dropout=STILL, pooling=pooling)
     if pooling == "mean_last_four":
         run.model.parts = LAYERS
+        run.method.prepare(run.trainee, {})
     step = run.step()
     anchors = step.batch.indices.tolist()
     own = run.method

@@ -40,6 +40,7 @@ from regft_core.errors import RunFailed
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
+from regft_core.models.architectures import shape_of_inputs
 from regft_core.training.chunks import order_statistics
 
 #: Blocks of at least this many steps penalise what was kept often (mix).
@@ -164,8 +165,7 @@ class Dps(Regulariser):
         """A fresh mask that keeps or drops whole inputs of a matrix, noted once a pass where a gradient follows."""
         assert self.trainee.current is not None
         key = self.trainee.current.key
-        # Matrices are [out, in]; raw ones of XLNet are [in, heads, out].
-        shape = [1, weight.shape[1]] if weight.dim() == 2 else [weight.shape[0]] + [1] * (weight.dim() - 1)
+        shape = shape_of_inputs(name, weight.shape)
         generator = self.trainee.generator("dps.columns", *key, name)
         mask = torch.empty(shape, device=weight.device).bernoulli_(1 - self.options.drop, generator=generator)
         # A layer that is passed through several times uses its matrix as often, with the same mask.

@@ -30,6 +30,7 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.models.architectures import shape_of_inputs
 
 
 class MixoutConfig(StrictModel):
@@ -90,7 +91,7 @@ class Mixout(Regulariser):
         if current is None or not self.trainee.model.training:
             return weight
         generator = self.trainee.generator("mixout.mask", *current.key, name)
-        draws = torch.rand(mask_shape(name, weight.shape), generator=generator, device=self.trainee.device)
+        draws = torch.rand(shape_of_inputs(name, weight.shape), generator=generator, device=self.trainee.device)
         mask = (draws >= self.options.probability).float()
         return mix(weight, self._anchor.get(name), mask, self.options.probability, self.options.variant == "paper")
 
@@ -118,13 +119,3 @@ def mixed_weights(trainee: Trainee, *, head: bool) -> list[str]:
         linear = {f"{n}.weight" for n, m in trainee.model.named_modules() if isinstance(m, torch.nn.Linear)}
         names += [name for name in trainee.sites.head if name in linear]
     return names
-
-
-def mask_shape(name: str, shape: torch.Size) -> tuple[int, ...]:
-    """Shape of a mask over input units: ``[1, in]`` of a linear's ``[out, in]``.
-
-    XLNet's raw q, k, v and r are ``[in, heads, size]``, its o is ``[out, heads, size]``.
-    """
-    if len(shape) == 2 or name.endswith(".o"):
-        return (1, *shape[1:])
-    return (shape[0], *(1 for _ in shape[1:]))

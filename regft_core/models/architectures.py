@@ -207,3 +207,13 @@ def prepared_mask(base: Any, mask: Tensor, padded: bool | None) -> Any:
     if form == "global":
         return full
     return {"full_attention": full, "sliding_attention": create_bidirectional_sliding_window_mask(**given)}
+
+
+def shape_of_inputs(name: str, shape: torch.Size) -> tuple[int, ...]:
+    """Shape of a mask over the inputs of a matrix: ``[1, in]`` of a linear's ``[out, in]``.
+
+    XLNet's raw q, k, v and r are ``[in, heads, size]``, its o is ``[out, heads, size]``.
+    """
+    if len(shape) == 2 or name.endswith(".o"):
+        return (1, *shape[1:])
+    return (shape[0], *(1 for _ in shape[1:]))

@@ -125,6 +125,17 @@ def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
     assert float(error.max()) < 5
 
 
+def test_stage_one_drops_inputs_of_the_raw_matrices_too() -> None:
+    run = bench(MIX, architecture="xlnet")
+    name = next(name for name in run.method.names if name.endswith("rel_attn.o"))
+    with torch.no_grad():
+        run.trainee.raw(name).add_(0.1)
+    (seen,) = weights_in_passes(run, name, 1)
+    moved = seen != run.trainee.anchor("start")[name]
+    assert 0 < moved.float().mean() < 1
+    assert torch.equal(moved, moved[:1].expand_as(moved))  # [out, heads, size]
+
+
 def test_stage_two_mixes_with_the_weights_of_its_beginning() -> None:
     run, raws, snapshots = bench(MIX), [], []
     regulariser = run.method

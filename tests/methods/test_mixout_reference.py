@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regft_core.methods.mixout import mask_shape, mix, mixed_weights
+from regft_core.methods.mixout import mix, mixed_weights
+from regft_core.models.architectures import shape_of_inputs
 from regft_core.training.trainee import Pass
 from tests.methods.harness import Bench
 from tests.tiny import ARCHITECTURES
@@ -118,11 +119,11 @@ def test_every_linear_is_mixed_and_nothing_else(architecture: str) -> None:
 
 
 def test_a_mask_covers_input_units_also_of_raw_matrices() -> None:
-    assert mask_shape(QUERY, torch.Size([32, 64])) == (1, 64)
-    assert mask_shape("transformer.layer.0.rel_attn.q", torch.Size([32, 2, 16])) == (32, 1, 1)
-    assert mask_shape("transformer.layer.0.rel_attn.o", torch.Size([32, 2, 16])) == (1, 2, 16)
+    assert shape_of_inputs(QUERY, torch.Size([32, 64])) == (1, 64)
+    assert shape_of_inputs("transformer.layer.0.rel_attn.q", torch.Size([32, 2, 16])) == (32, 1, 1)
+    assert shape_of_inputs("transformer.layer.0.rel_attn.o", torch.Size([32, 2, 16])) == (1, 2, 16)
     # A mask of ones in, zeros out of the inputs leaves no way from a dropped unit to any output.
     states, weight = torch.zeros(1, 1, 4), torch.randn(4, 2, 3)
     states[..., 1] = 1.0
-    dropped = torch.tensor([1.0, 0.0, 1.0, 1.0]).view(mask_shape("rel_attn.k", weight.shape)) * weight
+    dropped = torch.tensor([1.0, 0.0, 1.0, 1.0]).view(shape_of_inputs("rel_attn.k", weight.shape)) * weight
     assert not torch.einsum("ibh,hnd->ibnd", states, dropped).any()

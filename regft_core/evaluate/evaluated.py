@@ -5,6 +5,7 @@ Numpy is imported here for real, not at first use: so its version is in the key 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -243,6 +244,8 @@ def evaluate_run(
     ``positive_label`` (own name; the last label when None), ``primary`` and of ``sets`` what is ``reversed`` are read.
     ``majority`` in the result is the score of ``Kind.constant`` on the same set.
     ``reads_text`` is False for a method that answers with a constant on purpose, which never counts as collapsed.
+
+    Raises RunFailed where a metric is no finite number.
     """
     sets, rows, collapsed, kind = dict[str, Any](), dict[str, Any](), None, find(task["kind"])
     for name, judged in judged_sets.items():
@@ -254,6 +257,10 @@ def evaluate_run(
             {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
             for answer in answers
         )
+        for metric, value in (*scored.items(), *constant.items()):
+            if not math.isfinite(value):
+                hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
+                raise RunFailed("not-finite", f"the metric {metric} is {value} on the set {name}\n    -> {hint}")
         # A set that is built so that a shortcut answers the opposite makes predictions look swapped.
         expected = (task["sets"].get(name) or {}).get("reversed", False)
         sets[name] = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +12,10 @@ import pytest
 
 from regft_core import metrics
 from regft_core.data.examples import Example
+from regft_core.errors import RunFailed
 from regft_core.evaluate.evaluated import EvaluatedRun, evaluate_run, evaluated_set, label_indices
 from regft_core.kinds import find
+from tests.errors import raises_code
 from tests.statistics.single import compute
 
 MNLI = ["entailment", "neutral", "contradiction"]
@@ -114,6 +118,12 @@ def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str
     predicted = [label if i % 4 < 2 else 1 - label for i, label in enumerate(gold)]
     found = scored(judge("dev", confident(predicted, 2), gold, NO_YES), NO_YES)
     assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)
+
+
+def test_a_metric_that_is_no_number_fails_the_run(monkeypatch):
+    monkeypatch.setitem(metrics.SHIPPED, "accuracy", replace(metrics.find("accuracy"), of_one_run=lambda *_: math.nan))
+    with raises_code(RunFailed, "not-finite", "accuracy"):
+        scored(judge("dev", confident([0, 1], 2), [0, 1], NO_YES), NO_YES)
 
 
 def test_mnli_to_hans_takes_the_argmax_before_merging():

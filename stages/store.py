@@ -1,4 +1,4 @@
-"""What is kept on this disk: finished runs, also in MLflow and other trackers; fetched data and encoders."""
+"""Finished runs on this disk, in MLflow and in other trackers; fetched data and encoders."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from regft_core.data.examples import Example, read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import of_seed, rows_file, set_files
 from regft_core.disk.canonical import sha256_text
-from regft_core.disk.files import atomic_directory, read_json, write_json, write_text
+from regft_core.disk.files import atomic_directory, write_json, write_text
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.rng import derive, shuffled

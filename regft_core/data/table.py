@@ -32,7 +32,7 @@ from regft_core.data.file_format import (
     suffix_of,
     tabular,
 )
-from regft_core.disk.files import what_is
+from regft_core.disk.paths import what_is
 from regft_core.errors import DataError
 from regft_core.names import listing, suggestion
 from regft_core.schema.sources import UNSAID, FileFormat

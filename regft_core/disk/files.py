@@ -1,33 +1,24 @@
-"""Files and directories that are complete or absent, whatever kills the process; paths and JSON read by one rule.
+"""Files and directories that are either complete or absent, whatever kills the process.
 
 Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
 directory is flushed last. What a killed process leaves behind is removed a day later, with the next write beside it.
 Needs a POSIX file system. New files have the rights of the umask.
-
-``read_json`` reads all that regft did not just write itself: the store, ``work/``, exports. What it refuses is one
-``StoreError`` with the code ``damaged-json``, so that no reader needs a list of exceptions.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from regft_core.disk.canonical import json_text
 from regft_core.errors import StoreError
-
-M = TypeVar("M", bound=BaseModel)
 
 _FULL = "the disk (or quota) is full: free space and run again; what was complete before is unharmed"
 _NOT_ALLOWED = "no permission to write there: change the permissions or choose another directory"
@@ -173,102 +164,3 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-# ---------------------------------------------------------------------------------------------------- paths, looked up
-
-
-def expand(root: Path, text: str) -> Path:
-    """``text`` as a path: ``~`` expanded, relative ones taken from ``root``.
-
-    Raises ValueError, with the reason, for a home directory that cannot be found and for NUL characters.
-    """
-    if "\0" in text:
-        raise ValueError("holds the NUL character")
-    try:
-        return root / Path(text).expanduser()
-    except RuntimeError:
-        raise ValueError(f"'{Path(text).parts[0]}' is not a known home directory") from None
-
-
-def what_is(path: Path) -> str | None:
-    """Describe what is at ``path``, links followed: ``a file``, why it cannot be looked up; None for nothing."""
-    try:
-        mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return f"a link to {path.readlink()}, which does not exist" if path.is_symlink() else None
-    except (OSError, ValueError) as error:  # too long, a loop of links, no permission, NUL
-        return f"unreadable ({getattr(error, 'strerror', None) or error})"
-    if stat.S_ISREG(mode):
-        return "a file"
-    return "a directory" if stat.S_ISDIR(mode) else "neither a file nor a directory"
-
-
-# ------------------------------------------------------------------------------------------------------- JSON, read
-
-
-class Unreadable(StoreError):
-    """The system refuses to read a file now, which says nothing about what is in it."""
-
-    def __init__(self, path: Path | str, error: OSError) -> None:
-        what = f"{path}: cannot be read: {error.strerror}; make it readable, or run again when the machine can"
-        super().__init__("cannot-read", what)
-
-
-def read_json(path: Path | str, shape: type = object) -> Any:
-    """Return the value of a JSON file.
-
-    Args:
-        shape: the type that the value must have (``dict``, ``list``).
-
-    Raises:
-        StoreError: ``file-missing``; ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN
-            or half of a surrogate pair, or is not of type ``shape``.
-        Unreadable: the system refuses (``cannot-read``): the file may be intact.
-    """
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise StoreError("file-missing", f"{path}: no such file\n    -> run `dvc repro`, which writes it") from error
-    except OSError as error:
-        raise Unreadable(path, error) from error
-    try:
-        text = content.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_not_finite)
-        if "\\ud" in text.lower():  # half of a surrogate pair is read, and could not be written (SECURITY.md)
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(value, shape):
-        raise _damaged(path, f"holds {type(value).__name__}, expected {shape.__name__}")
-    return value
-
-
-def read_record(path: Path | str, record: type[M]) -> M:
-    """Return a JSON file as an instance of ``record``; raises as ``read_json``, also for what does not validate."""
-    value = read_json(path)
-    try:
-        return record.model_validate(value)
-    except ValidationError as error:
-        raise _damaged(path, validation_text(error)) from error
-
-
-def validation_text(error: ValidationError) -> str:
-    """The first mistakes with their keys (``runs[2].cost.train_seconds``)."""
-    mistakes = [f"{_key(mistake['loc'])}: {mistake['msg']}" for mistake in error.errors(include_url=False)]
-    return "; ".join(mistakes[:3]) + (f" (and {len(mistakes) - 3} more)" if len(mistakes) > 3 else "")
-
-
-def _key(place: tuple[str | int, ...]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return text.removeprefix(".") or "the file"
-
-
-def _damaged(path: Path | str, reason: str) -> StoreError:
-    return StoreError(
-        "damaged-json", f"{path}: cannot be read as JSON: {reason}\n    -> write it again with the command that made it"
-    )
-
-
-def _not_finite(text: str) -> NoReturn:
-    raise ValueError(f"holds {text}, which JSON does not have")

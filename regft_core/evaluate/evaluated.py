@@ -189,6 +189,13 @@ def require_finite(logits: npt.NDArray[Any], ids: Sequence[str], whose: str, hin
         raise RunFailed("not-finite", f"{whose}: answers that are NaN or infinite on {rows}\n    -> {hint}")
 
 
+def require_number(value: float, metric: str, where: str) -> None:
+    """Raise RunFailed where a metric is no finite number: nothing can be compared with it."""
+    if not math.isfinite(value):
+        hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
+        raise RunFailed("not-finite", f"the metric {metric} is {value} on {where}\n    -> {hint}")
+
+
 # ------------------------------------------------------------------------------------------------------- label maps
 
 
@@ -258,9 +265,7 @@ def evaluate_run(
             for answer in answers
         )
         for metric, value in (*scored.items(), *constant.items()):
-            if not math.isfinite(value):
-                hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
-                raise RunFailed("not-finite", f"the metric {metric} is {value} on the set {name}\n    -> {hint}")
+            require_number(value, metric, f"the set {name}")
         # A set that is built so that a shortcut answers the opposite makes predictions look swapped.
         expected = (task["sets"].get(name) or {}).get("reversed", False)
         sets[name] = {

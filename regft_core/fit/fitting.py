@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from regft_core import metrics
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.draft import Draft
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import atomic_directory, read_json, write_json, write_text
+from regft_core.disk.files import atomic_directory, write_json, write_text
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.draft import Draft
 from regft_core.fit.setup import OwnPreset

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.files import read_json, remove, write_json
+from regft_core.disk.files import remove, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose

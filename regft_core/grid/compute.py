@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from regft_core.disk.files import read_json, remove, write_json
+from regft_core.disk.files import remove, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import InputChanged, RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.data import prepare

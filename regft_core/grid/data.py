@@ -19,7 +19,8 @@ from regft_core.data.prompts import wrong_words
 from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
 from regft_core.disk.canonical import sha256_file, sha256_json
-from regft_core.disk.files import read_json, remove, write_json
+from regft_core.disk.files import remove, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
 from regft_core.grid.measured_lengths import fast_tokenizer, lengths_inputs, measure_task, up_to_date_lengths
 from regft_core.grid.missing_files import require_named_sets, splits_read, tasks_to_prepare

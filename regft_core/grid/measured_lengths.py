@@ -9,7 +9,7 @@ from typing import Any
 from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prompts import Reading
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of

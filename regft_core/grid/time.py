@@ -21,7 +21,8 @@ from typing import Any
 from regft_core.catalogue import OPTIMISERS
 from regft_core.data.splits import of_seed
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.files import read_json, write_json
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import cached_seeds, grid_rows
 from regft_core.grid.executors import JobsFailed, is_remote, run_all

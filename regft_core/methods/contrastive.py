@@ -181,7 +181,7 @@ class Contrastive(Regulariser):
             if self.options.partners == "random":
                 generator = step.generator("contrastive.labels")
                 labels = labels[torch.randperm(len(labels), generator=generator, device=labels.device)]
-            loss = batch_loss(self._vectors(step, step.batch, PARTS[:1]), labels)
+            loss = batch_loss(self._vectors(step, step.batch), labels)
             step.backward(loss)
             return loss.detach()
         first, second = self._pairs(step)
@@ -207,14 +207,14 @@ class Contrastive(Regulariser):
             *(self._partners.positive(row, draw) for row, draw in zip(anchors, positive, strict=True)),
             *(self._partners.negative(row, draw) for row, draw in zip(anchors, negative, strict=True)),
         ]
-        anchor, same, other = self._vectors(step, self._stream.collate(rows), PARTS).chunk(3)
+        anchor, same, other = self._vectors(step, self._stream.collate(rows)).chunk(3)
         return torch.cat([anchor, anchor]), torch.cat([same, other])
 
-    def _vectors(self, step: Step, batch: Batch, parts: Sequence[str]) -> Tensor:
-        """What the head reads of each row of a batch, in fp32 [rows, d]."""
+    def _vectors(self, step: Step, batch: Batch) -> Tensor:
+        """The vector of each row that the head reads, in fp32 [rows, d]; layers have their weights in a solved head."""
         from regft_core.models.poolings import mean
 
-        _, hidden = step.forward(batch=batch, parts=parts, hidden=True)
+        _, hidden = step.forward(batch=batch, parts=self.declares.passes, hidden=True)
         vectors, self._read = self._read, None
         if vectors is None:
             return mean(hidden.float(), batch.attention_mask, "first")

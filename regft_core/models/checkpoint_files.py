@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.models.architectures import Architecture, architecture_of
 

@@ -14,7 +14,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from regft_core.catalogue import KINDS
-from regft_core.disk.files import read_record, write_json, write_text
+from regft_core.disk.files import write_json, write_text
+from regft_core.disk.reading import read_record
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision

@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification
 
 from regft_core.catalogue import POOLINGS
 from regft_core.data.batches import padding_of
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
 from regft_core.models import modeling_regft
 from regft_core.models.architectures import architecture_of

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.canonical import content_sha256
-from regft_core.disk.files import expand, what_is
+from regft_core.disk.paths import content_sha256, expand, what_is
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models.architectures import architecture_of, no_pooling
 from regft_core.models.checkpoint_files import (

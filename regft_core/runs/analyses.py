@@ -20,7 +20,7 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_text
-from regft_core.disk.files import validation_text
+from regft_core.disk.reading import validation_text
 from regft_core.errors import DataError, InputChanged, OutOfMemory, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 import regft_core
 from regft_core.catalogue import LOADED
-from regft_core.disk.canonical import FileState, content_sha256, file_state, settled, sha256_json, sha256_text
+from regft_core.disk.canonical import sha256_json, sha256_text
+from regft_core.disk.paths import FileState, content_sha256, file_state, settled
 from regft_core.errors import ConfigError, InputChanged, Problem
 
 #: Modules (with all below them) that change no number, unless they are entries.

@@ -10,7 +10,8 @@ from typing import Any, Literal, cast
 
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.splits import of_refit, of_seed, rows_file, set_files
-from regft_core.disk.canonical import content_sha256, sha256_json
+from regft_core.disk.canonical import sha256_json
+from regft_core.disk.paths import content_sha256
 from regft_core.hooks.registry import Registry
 from regft_core.runs.rows import groups_of, trial_rows
 from regft_core.runs.run_phase import RunPhase

@@ -7,12 +7,10 @@ The code that is reachable from here is in the key of the runs whose epochs are 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.errors import RunFailed
 from regft_core.schema.training import CheckpointRule
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
     """Return a merged model's primary metric on the validation share, larger is better. RunFailed if not finite."""
     from regft_core.data.batches import padding_of
-    from regft_core.evaluate.evaluated import primary_score, unfitted_decision
+    from regft_core.evaluate.evaluated import primary_score, require_number, unfitted_decision
     from regft_core.evaluate.logits import predict
     from regft_core.runs.training_run import build
 
@@ -89,7 +87,5 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     labels = inputs.encoded.labels
     decision = unfitted_decision(task, lambda: labels)
     value = primary_score(trainee.answers(logits[rows]), [labels[row] for row in rows], task, decision)
-    if not math.isfinite(value):  # nothing can be compared with it
-        hint = f"let it be 0.0 where it is undefined; regft test-metric {task['primary']} tries it"
-        raise RunFailed("not-finite", f"{task['primary']} is {value} on the validation share\n    -> {hint}")
+    require_number(value, task["primary"], "the validation share")
     return value if metrics.higher_is_better(task["primary"]) else -value

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from regft_core.catalogue import KINDS, MERGES, METHODS, METRICS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.models.architectures import Architecture, architecture_of
 from regft_core.models.source import ModelSource
 from regft_core.runs.code import Scope

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from regft_core.data.examples import Example, divide, hold_out, read_jsonl, text_key, to_jsonl
 from regft_core.data.subsample import Size, draw
-from regft_core.disk.canonical import canonical_json, file_state, settled, sha256_text
-from regft_core.disk.files import read_json
+from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.paths import file_state, settled
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.rng import derive

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import read_json, validation_text, write_json
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
 from regft_core.lazy import np

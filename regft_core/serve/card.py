@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from regft_core.data.lengths import share
 from regft_core.data.prompts import Reading
 from regft_core.data.splits import fold_line
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
 from regft_core.models.export_record import Served

@@ -26,7 +26,8 @@ from regft_core import __version__
 from regft_core.data.file_format import Row, Table, delimited
 from regft_core.data.table import explained_as, json_lines, open_table
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.files import explained, fsync, read_json, write_json
+from regft_core.disk.files import explained, fsync, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.names import plural
 from regft_core.output import console

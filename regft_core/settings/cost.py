@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.names import aligned, duration
 from regft_core.schema.method import Method, Phase, optimiser_steps, phase_cost

@@ -10,7 +10,7 @@ from typing import Literal
 
 from regft_core import __version__
 from regft_core.catalogue import EVALUATIONS, EXECUTORS, TRACKERS, Catalogue, shown
-from regft_core.disk.files import expand, what_is
+from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.evaluate.analyses import find
 from regft_core.models.fetch import ALIASES

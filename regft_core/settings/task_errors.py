@@ -14,7 +14,7 @@ from regft_core.data.file_format import WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet, declaration_of, own_sets, resolve_ood
 from regft_core.data.read_split import Declaration, missing_columns
 from regft_core.data.table import opened
-from regft_core.disk.files import what_is
+from regft_core.disk.paths import what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find
 from regft_core.kinds._possible import impossible

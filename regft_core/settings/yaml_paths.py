@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regft_core import shipped
-from regft_core.disk.files import expand, what_is
+from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema.params import Params

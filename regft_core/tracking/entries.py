@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from regft_core.disk.canonical import sha256_file, sha256_json, sha256_text
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown, same_score
 from regft_core.runs.records import MARK, FindingRecord, RunRecord
 from regft_core.runs.work import Work

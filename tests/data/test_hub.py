@@ -15,7 +15,7 @@ from regft_core.data import fetched
 from regft_core.data.examples import Example
 from regft_core.data.read_split import read_split
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.schema.sources import HubSource, PackageSource
 from tests.errors import raises_code

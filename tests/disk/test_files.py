@@ -13,15 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.disk.files import (
-    LEFTOVER_SECONDS,
-    atomic_directory,
-    read_json,
-    read_record,
-    temporary_name,
-    write_json,
-    write_text,
-)
+from regft_core.disk.files import LEFTOVER_SECONDS, atomic_directory, temporary_name, write_json, write_text
+from regft_core.disk.reading import read_json, read_record
 from regft_core.errors import StoreError
 from tests.errors import raises_code
 

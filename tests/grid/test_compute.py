@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, DataError, InputChanged
 from regft_core.grid import jobs
 from regft_core.grid.cell_keys import read_failures

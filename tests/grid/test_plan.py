@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.grid import time
 from regft_core.grid.cell_keys import cached_seeds, cell_keys, stale_cells
 from regft_core.grid.executors import JobFailure, JobsFailed

@@ -21,7 +21,7 @@ import yaml
 from regft_core.data.checks import warnings_of
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, RegftError
 from regft_core.models.export_record import Served
 from regft_core.schema.sources import UNSAID, FileFormat

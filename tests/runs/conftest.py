@@ -12,7 +12,8 @@ import yaml
 
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
-from regft_core.disk.files import read_json, write_json
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepared_task
 from regft_core.grid.measured_lengths import measure_task

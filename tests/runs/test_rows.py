@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.data.examples import UNLABELLED, Example, hold_out, read_jsonl, text_key, write_jsonl
-from regft_core.disk.files import read_json, write_json
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.grid.data import prepare
 from regft_core.runs.context import Context, Job

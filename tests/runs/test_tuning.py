@@ -12,7 +12,7 @@ import torch
 
 from regft_core.api import Project
 from regft_core.data.examples import read_jsonl, write_jsonl
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context, Job
 from regft_core.runs.store import NotStored

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from regft_core import __version__
-from regft_core.disk.files import read_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, DataError
 from regft_core.grid.cell_keys import cell_keys
 from regft_core.grid.data import prepare

@@ -22,7 +22,8 @@ import pandas as pd
 from filelock import FileLock
 
 from regft_core.disk.canonical import sha256_file, sha256_text
-from regft_core.disk.files import atomic_directory, read_json, write_json
+from regft_core.disk.files import atomic_directory, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
 from regft_core.settings.yaml_paths import project_root

@@ -1,0 +1,88 @@
+"""Kinds of paths, and states of files that tell whether one was written since.
+
+Times of change that nobody can set (``ctime``) are compared, so an edit that keeps size and time is seen too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from regft_core.disk.canonical import sha256_file
+
+
+def expand(root: Path, text: str) -> Path:
+    """``text`` as a path: ``~`` expanded, relative ones taken from ``root``.
+
+    Raises ValueError, with the reason, for a home directory that cannot be found and for NUL characters.
+    """
+    if "\0" in text:
+        raise ValueError("holds the NUL character")
+    try:
+        return root / Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"'{Path(text).parts[0]}' is not a known home directory") from None
+
+
+def what_is(path: Path) -> str | None:
+    """Describe what is at ``path``, links followed: ``a file``, why it cannot be looked up; None for nothing."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"a link to {path.readlink()}, which does not exist" if path.is_symlink() else None
+    except (OSError, ValueError) as error:  # too long, a loop of links, no permission, NUL
+        return f"unreadable ({getattr(error, 'strerror', None) or error})"
+    if stat.S_ISREG(mode):
+        return "a file"
+    return "a directory" if stat.S_ISDIR(mode) else "neither a file nor a directory"
+
+
+#: Clocks of file systems stand still for some milliseconds: what is this young may change once
+#: more without a trace in its times.
+RACY_NS = 100_000_000
+
+
+class FileState(NamedTuple):
+    """A file (or a folder's list of names) and what tells whether it was written since."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+def file_state(path: str) -> FileState | None:
+    """Return the state of a file, or of a folder, which changes with its list of names; None for anything else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    if stat.S_ISDIR(status.st_mode):
+        return FileState(path, 0, *times)
+    return FileState(path, status.st_size, *times) if stat.S_ISREG(status.st_mode) else None
+
+
+def settled(state: FileState | None) -> bool:
+    """Whether an edit would show in the state: it is not too young for the clock of its file system."""
+    return state is None or max(state.mtime_ns, state.ctime_ns) + RACY_NS < time.time_ns()
+
+
+_hashes: dict[str, tuple[FileState, str]] = {}
+
+
+def content_sha256(path: Path | str) -> str:
+    """``sha256_file``, which is asked again only when the file was written since; raises ``OSError`` alike."""
+    name = os.fspath(path)
+    state = file_state(name)
+    hashed = _hashes.get(name)
+    if hashed is not None and hashed[0] == state:
+        return hashed[1]
+    sha256 = sha256_file(name)
+    if state is not None and settled(state) and file_state(name) == state:
+        _hashes[name] = state, sha256
+    return sha256

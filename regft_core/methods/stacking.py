@@ -34,7 +34,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from regft_core.data.batches import collate, padding_of
+from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
 from regft_core.data.encode import encode
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
@@ -59,7 +59,7 @@ from regft_core.training.logistic import Solution
 from regft_core.training.stacked import LIGHT, answers, chosen, logits_of, of_words, plain, probabilities, weights_of
 
 Member = Literal["words", "embeddings", "joined", "cosine"]
-#: Rows per forward pass; nothing but speed depends on it.
+#: Training rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
 #: Prior parts of the average, where they are not one.
 PARTS = {"joined": 2}
@@ -174,8 +174,11 @@ class Stacking(Regulariser):
 
     def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
-        batches = [] if trainee is None else list(self._batches(trainee, examples))
-        features = self._features(trainee, bag, examples, batches)
+        order, batches = list(range(len(examples))), list[Batch]()
+        if trainee is not None:  # longest first
+            batches = list(self._batches(trainee, examples))
+            order = [index for batch in batches for index in batch.host_indices]
+        features = self._features(trainee, bag, [examples[index] for index in order], batches)
         average: Any = 0.0
         for name, weight in from_tensor(kept["weights"]).items():
             solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
@@ -185,7 +188,8 @@ class Stacking(Regulariser):
             tuned = self._tuned(trainee, beside, batches)
             share = (rows := float(kept["rows"])) / (rows + self.options.even_rows)
             found = (1 - share) * found + share * probabilities(kind, tuned)
-        return logits_of(kind, found).astype(np.float32)
+        logits = logits_of(kind, found).astype(np.float32)
+        return logits[np.argsort(order)]
 
     def _features(
         self, trainee: Trainee | None, bag: BagOfWords, examples: Sequence[Example], batches: Iterable[Batch]
@@ -234,9 +238,9 @@ class Stacking(Regulariser):
             return torch.cat(outputs).double().cpu().numpy()
 
     def _batches(self, trainee: Trainee, examples: Sequence[Example]) -> Iterable[Batch]:
+        """The batches of evaluation: rows of similar length together, the longest first."""
         each = getattr(trainee.model, "rows_per_example", 1)
         limit = self.setting.max_length or trainee.tokenizer.model_max_length
         encoded = encode(examples, trainee.tokenizer, limit, rows_per_example=each, reading=self.setting.reading)
-        for start in range(0, len(examples), FEATURE_BATCH):
-            rows = range(start, min(start + FEATURE_BATCH, len(examples)))
+        for rows in evaluation_batches(encoded, evaluation_tokens(trainee.device)):
             yield collate(encoded, rows, padding_of(trainee.tokenizer), self.setting.kind).to(trainee.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -123,10 +123,10 @@ def evaluation_tokens(device: torch.device | str) -> int:
     return 1 << 10 if torch.device(device).type == "cpu" else 1 << 16
 
 
-def longest_first(encoded: Encoded) -> list[int]:
-    """Indices by length: neighbours waste little padding, and memory runs out at once or never."""
+def longest_first(encoded: Encoded, rows: Iterable[int] | None = None) -> list[int]:
+    """Indices (all, or ``rows``) by length: neighbours waste little padding, and memory runs out at once or never."""
     lengths = encoded.lengths
-    return sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    return sorted(range(len(lengths)) if rows is None else rows, key=lambda index: (-lengths[index], index))
 
 
 def fitting(encoded: Encoded, longest: int, tokens: int) -> int:
@@ -134,9 +134,9 @@ def fitting(encoded: Encoded, longest: int, tokens: int) -> int:
     return max(1, tokens // max(1, encoded.lengths[longest] * encoded.rows_per_example))
 
 
-def evaluation_batches(encoded: Encoded, tokens: int) -> list[list[int]]:
+def evaluation_batches(encoded: Encoded, tokens: int, rows: Iterable[int] | None = None) -> list[list[int]]:
     """Indices in the order of :func:`longest_first`, in batches of at most ``tokens``, or of one example."""
-    order, batches, done = longest_first(encoded), [], 0
+    order, batches, done = longest_first(encoded, rows), [], 0
     while done < len(order):
         batches.append(order[done : done + fitting(encoded, order[done], tokens)])
         done += len(batches[-1])

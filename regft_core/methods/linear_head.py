@@ -135,7 +135,7 @@ class LinearHead(Regulariser):
         Raises ModelError when the logits are not this linear's map of what it receives.
         """
         model, linear = self.trainee.model, self._linear()
-        features, labels = [], []
+        batches, features = [], []
         for batch, rows, logits in data.received(self._name):
             mapped = linear.weight.detach() @ rows.T + linear.bias.detach()[:, None]
             if rows.shape[0] != logits.shape[0] or not torch.allclose(mapped.T, logits, atol=1e-3, rtol=1e-3):
@@ -145,5 +145,6 @@ class LinearHead(Regulariser):
                     f"{self._name} receives, so no head can be solved for; use model: {{pooling: mean}}",
                 )
             features.append(rows.float().cpu())
-            labels.append(batch.labels.cpu())
-        return torch.cat(features), torch.cat(labels)
+            batches.append(batch)
+        order = data.places(batches)
+        return torch.cat(features)[order], torch.cat([batch.labels.cpu() for batch in batches])[order]

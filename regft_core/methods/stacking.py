@@ -59,8 +59,6 @@ from regft_core.training.logistic import Solution
 from regft_core.training.stacked import LIGHT, answers, chosen, logits_of, of_words, plain, probabilities, weights_of
 
 Member = Literal["words", "embeddings", "joined", "cosine"]
-#: Training rows per forward pass; nothing but speed depends on it.
-FEATURE_BATCH = 64
 #: Prior parts of the average, where they are not one.
 PARTS = {"joined": 2}
 #: Where the weights of the model ``beside`` are kept.
@@ -122,8 +120,11 @@ class Stacking(Regulariser):
         self._rows = len(examples)
         rows = rows_of(self.name, data, None, [example.label for example in examples])
         self._bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000, sublinear=True)
-        batches = data.sequential(FEATURE_BATCH) if self.declares.reads == "encoder" else ()
-        features = self._features(trainee, self._bag, examples, batches)
+        vectors = None
+        if self.declares.reads == "encoder":
+            batches = list(data.stream.evaluation())
+            vectors = self._vectors(trainee, batches)[data.places(batches)]
+        features = self._features(trainee, self._bag, examples, vectors)
         members = {name: self._member(name, rows, features) for name in self.options.members if name in features}
         left_out = [member.left_out for member in members.values()]
         prior = [PARTS.get(name, 1) for name in members]
@@ -174,31 +175,32 @@ class Stacking(Regulariser):
 
     def predict(self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]) -> Array:
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
-        order, batches = list(range(len(examples))), list[Batch]()
-        if trainee is not None:  # longest first
+        vectors = tuned = None
+        if trainee is not None and self.declares.reads == "encoder":
             batches = list(self._batches(trainee, examples))
-            order = [index for batch in batches for index in batch.host_indices]
-        features = self._features(trainee, bag, [examples[index] for index in order], batches)
+            order = np.argsort([index for batch in batches for index in batch.host_indices])
+            vectors = self._vectors(trainee, batches)[order]
+            if beside := behind(BESIDE, kept):
+                tuned = self._tuned(trainee, beside, batches)[order]
+        features = self._features(trainee, bag, examples, vectors)
         average: Any = 0.0
         for name, weight in from_tensor(kept["weights"]).items():
             solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
             average = average + weight * answers(features[name], solution)
         found = probabilities(kind, average)
-        if trainee is not None and (beside := behind(BESIDE, kept)):
-            tuned = self._tuned(trainee, beside, batches)
+        if tuned is not None:
             share = (rows := float(kept["rows"])) / (rows + self.options.even_rows)
             found = (1 - share) * found + share * probabilities(kind, tuned)
-        logits = logits_of(kind, found).astype(np.float32)
-        return logits[np.argsort(order)]
+        return logits_of(kind, found).astype(np.float32)
 
     def _features(
-        self, trainee: Trainee | None, bag: BagOfWords, examples: Sequence[Example], batches: Iterable[Batch]
+        self, trainee: Trainee | None, bag: BagOfWords, examples: Sequence[Example], vectors: Array | None
     ) -> dict[str, Any]:
-        """Features of the members by name, a row an example; ``batches`` are the examples' tokens, in their order."""
+        """Features of the members by name, a row an example; ``vectors`` are the encoder's, where members read it."""
         features: dict[str, Any] = {"words": bag.features(examples)}
-        if trainee is None or self.declares.reads != "encoder":
+        if trainee is None or vectors is None:
             return features
-        vectors, parts = self._vectors(trainee, batches), getattr(trainee.model, "parts", (1.0,))
+        parts = getattr(trainee.model, "parts", (1.0,))
         features["embeddings"] = vectors
         # Single vectors of length 1; of layers and pairs they have one length, and |u - v| says how far apart they are.
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if len(parts) == 1 else 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regft_core.catalogue import SAMPLERS
-from regft_core.data.batches import Batch, collate, padding_of
+from regft_core.data.batches import Batch, collate, evaluation_batches, evaluation_tokens, padding_of
 from regft_core.data.encode import Encoded
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
@@ -27,9 +27,6 @@ from regft_core.training.trainee import Pass, Trainee
 
 if TYPE_CHECKING:
     from regft_core.hooks.base import Regulariser
-
-#: Rows per forward pass of a fit; nothing but speed depends on it.
-FIT_BATCH = 64
 
 
 class BatchStream:
@@ -84,6 +81,10 @@ class BatchStream:
     def collate(self, rows: Sequence[int]) -> Batch:
         """These rows as a padded batch on the device."""
         return collate(self.encoded, list(rows), self.padding, self.setting.kind).to(self.device)
+
+    def evaluation(self) -> Iterator[Batch]:
+        """Every row once, as evaluation reads rows: those of similar length together, the longest first."""
+        yield from map(self.collate, evaluation_batches(self.encoded, evaluation_tokens(self.device), self.rows))
 
     def batch(self, number: int) -> Batch:
         """Batch ``number`` of the endless sequence; epochs follow each other, re-shuffled."""
@@ -290,17 +291,24 @@ class FitData:
         for start in range(0, len(stream.rows), batch_size):
             yield stream.collate(stream.rows[start : start + batch_size])
 
+    def places(self, batches: Iterable[Batch]) -> list[int]:
+        """Where each training row stands in batches of all of them, in the order of the subsample."""
+        places = {row: place for place, row in enumerate(row for batch in batches for row in batch.host_indices)}
+        return [places[row] for row in self.stream.rows]
+
     def answers(self, *, aside: bool = False, precision: str = "fp32") -> Iterator[tuple[Batch, Tensor]]:
-        """The batches of ``sequential`` with their logits [B, K], as evaluation computes them."""
-        for batch in self.sequential(FIT_BATCH, aside=aside):
+        """The batches of evaluation over the training rows (or those ``aside``), and their logits [B, K]."""
+        stream = self.validation if aside else self.stream
+        assert stream is not None
+        for batch in stream.evaluation():
             with evaluating(self.trainee.model), torch.no_grad(), autocast(self.trainee.device, precision):
                 logits, _ = classify(self.trainee.model, batch.model_inputs(), padded=batch.padded)
             yield batch, logits
 
     def received(self, linear: str) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-        """The batches of ``sequential``, what the linear of that name receives of them in fp32 [B, d], and logits."""
+        """The batches of evaluation, what the linear of that name receives of them in fp32 [B, d], and logits."""
         answer = answers(self.trainee.model, linear, self.trainee.features)
-        for batch in self.sequential(FIT_BATCH):
+        for batch in self.stream.evaluation():
             with evaluating(self.trainee.model), torch.no_grad():
                 received, logits = answer(batch)
             yield batch, received, logits

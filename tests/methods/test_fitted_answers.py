@@ -23,7 +23,7 @@ from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShot
 from regft_core.models.heads import last_linear
 from regft_core.training.linear_solution import regress_linearly
 from regft_core.training.logistic import Rows
-from regft_core.training.step import FitData
+from regft_core.training.step import BatchStream, FitData
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, method, phase, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, TRAINING, Bench, changed, examples, same, source_of
@@ -100,6 +100,20 @@ def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
     solution = SimpleNamespace(weight=weight, bias=bias, strength=strength)
     assert np.abs(loss_gradient(features, labels, solution, parts=4)).max() < 1e-5
     only_the_linear_changed(outcome, **POOLED, labels=3)
+
+
+def test_features_stand_in_the_order_of_the_rows_though_longer_rows_are_read_first() -> None:
+    run = Bench([("linear_head", {})], **POOLED, rows=40, labels=3, training=NO_STEPS)
+    data = FitData(run.trainee, run.setting, run.stream)
+    lengths, (features, labels) = run.encoded.lengths, run.method.features(data)
+    assert lengths != sorted(lengths, reverse=True)
+    alone = [run.method.features(dataclasses.replace(data, stream=one_row(run, row))) for row in range(40)]
+    assert labels.tolist() == [int(label) for _, label in alone]
+    torch.testing.assert_close(features, torch.cat([vector for vector, _ in alone]), atol=1e-5, rtol=0)
+
+
+def one_row(run: Bench, row: int) -> BatchStream:
+    return BatchStream(run.encoded, run.trainee, run.setting, "alone", [row])
 
 
 def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:

@@ -22,6 +22,12 @@ def ratio(numerator: Array, denominator: Array) -> Array:
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
+def apart(total: Array | float, part: Array) -> Array:
+    """Subtract, giving 0 where nothing but rounding is left: weights of folds' resamples are no whole numbers."""
+    left = total - part
+    return np.where(left > 1e-9 * total, left, 0.0)
+
+
 def class_counts(gold: Array, predicted: Array, weights: Array) -> tuple[Array, Array, Array]:
     """From boolean gold [n] and predictions [R, n]: (hits [B, R], predicted [B, R], gold [B, 1])."""
     used = gold | predicted.any(axis=0)  # with many classes, a small part of the examples
@@ -100,7 +106,7 @@ def matthews(gold: Array, predicted: Array, weights: Array, positive: int | None
         both += present * claimed
         predicted_squares += claimed**2
         gold_squares += present**2
-    return ratio(right * n - both, np.sqrt((n**2 - predicted_squares) * (n**2 - gold_squares)))
+    return ratio(right * n - both, np.sqrt(apart(n**2, predicted_squares) * apart(n**2, gold_squares)))
 
 
 # ------------------------------------------------------------------------------------ labels with an order, and values
@@ -112,10 +118,10 @@ def kappa_quadratic(gold: Array, predicted: Array, weights: Array, positive: int
     1 - E[(g - p)^2] / E'[(g - p)^2], where E' takes gold labels g and predictions p as independent. It equals
     2 cov(g, p) / (var g + var p + (mean g - mean p)^2), which needs no table of K x K counts.
     """
-    n = len(gold)  # sums of whole numbers, so that a constant side gives exactly 0
+    n = len(gold)
     products = (weights @ gold)[:, None] * (weights @ predicted.T)
     squares = (weights @ gold**2)[:, None] + weights @ (predicted**2).T
-    return ratio(2 * (n * (weights @ (gold * predicted).T) - products), n * squares - 2 * products)
+    return ratio(2 * (n * (weights @ (gold * predicted).T) - products), apart(n * squares, 2 * products))
 
 
 def mae(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

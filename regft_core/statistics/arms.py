@@ -45,7 +45,7 @@ from regft_core.statistics.bootstrap import (
     two_level,
 )
 from regft_core.statistics.confidence import effective
-from regft_core.statistics.verdict import Sample
+from regft_core.statistics.verdict import Sample, overlap
 
 
 class Arms:
@@ -137,21 +137,21 @@ class Arms:
     def sample(self, a: str, b: str) -> Sample:
         """``a`` minus ``b``, as ``verdict.judge`` takes it."""
         estimate, (seeds, left, observed, values) = self.difference(a, b), self._pair(a, b)
-        clusters, repeats = float(len(self._rows[0]) if self._rows else 0), 1.0
+        clusters, repeats, folds = float(len(self._rows[0]) if self._rows else 0), 1.0, None
         if self._apart is not None:
             clusters = self._apart.clusters
             values = observed + stretch(clusters, estimate.confidence) * (values - observed)
         if self._judged is not None and self._apart is not None and seeds:
             # Rows of its own for each seed: all that rows do to a seed is its own.
             repeats = self._repeats(seeds)
-            shares = self._apart.shares[:, left]
+            folds, shares = len(seeds) / repeats, self._apart.shares[:, left]
             moved = np.where(shares > 0, shares * (values - observed.mean()), 0.0)
             rows, inner = self._overlap(seeds) * moved.mean(axis=1), float(np.var(moved, axis=0).mean())
         else:
             rows = values.mean(axis=1) if seeds else np.zeros(len(values))
             inner = float(np.var(values - observed, axis=1, ddof=1).mean()) if len(seeds) > 1 else 0.0
         bounds = (estimate.low, estimate.high)
-        return Sample(observed, rows - rows.mean(), inner, clusters, repeats, bounds, self.identical(a, b))
+        return Sample(observed, rows - rows.mean(), inner, clusters, repeats, bounds, self.identical(a, b), folds)
 
     def _repeats(self, seeds: Sequence[int]) -> float:
         """How often each row was evaluated by these seeds."""
@@ -160,12 +160,9 @@ class Arms:
         return len(places) / max(1, len(np.unique(places)))
 
     def _overlap(self, seeds: Sequence[int]) -> float:
-        """How much larger the deviation by rows is where repeats of folds share training rows (Nadeau and Bengio)."""
+        """``overlap`` of these seeds' folds; 1 where all seeds are evaluated on the same rows."""
         repeats = self._repeats(seeds) if self._judged is not None else 1.0
-        if repeats <= 1:
-            return 1.0
-        folds = max(2.0, len(seeds) / repeats)
-        return math.sqrt(folds * (1 / (folds * repeats) + 1 / (folds - 1)))
+        return overlap(len(seeds) / max(1.0, repeats), repeats)
 
     def still(self, name: str) -> bool:
         """Whether several seeds of an arm, evaluated on the same rows, gave the same predictions."""

@@ -73,8 +73,8 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """(low, high); None below two seeds, whose spread nobody knows."""
-        return (self.low, self.high) if self.n > 1 else None
+        """(low, high); None below two seeds or two groups of rows, whose spread nobody knows."""
+        return (self.low, self.high) if self.n > 1 and not math.isnan(self.low) else None
 
 
 def bounded(estimate: Estimate, lowest: float, highest: float) -> Estimate:
@@ -131,7 +131,7 @@ def estimated(observed: Array, standard_error_examples: float, replicates: Array
 
 def stretch(n: float, confidence: float) -> float:
     """Return how much wider than the plain bootstrap the spread of ``n`` seeds (or groups) is; about 1 for hundreds."""
-    if n <= 1:
+    if n < 2:  # a number of groups is an effective one
         return math.nan
     upper = (1 + confidence) / 2
     return math.sqrt(n / (n - 1)) * float(stats.t.ppf(upper, n - 1)) / NormalDist().inv_cdf(upper)

@@ -21,16 +21,15 @@ reason seeds were added (Darling and Robbins, PNAS 1967; Lan and DeMets, Biometr
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import comb
 from statistics import NormalDist
 
 from regft_core.lazy import Array, np, optimize, stats
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.verdict import POWER, Error, Sample, scale_of
+from regft_core.statistics.verdict import POWER, Error, Sample, overlap, scale_of
 
 #: Fewer sizes leave nothing to judge the fit by.
 FEWEST_SIZES = 3
@@ -190,9 +189,14 @@ def detectable_with(
         return math.inf
     pilot = len(sample.values)
     skill = factor**2 * max(0.0, float(np.var(sample.values, ddof=1)) - sample.inner)
-    shared = max(0.0, float(np.var(sample.rows)) - sample.inner / pilot)
-    scale = scale_of(skill, point)
-    spread = Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point, scale)
+    rows, folds = float(np.var(sample.rows)), sample.folds
+    if folds is None:
+        rows = max(0.0, rows - sample.inner / pilot) + sample.inner / seeds
+    else:  # repeats of the folds judge the same rows again
+        wider = overlap(folds, max(1.0, seeds / folds)) / overlap(folds, sample.repeats)
+        rows *= wider**2 * min(pilot, folds) / min(seeds, folds)
+        sample = replace(sample, repeats=max(1.0, seeds / folds))
+    spread = Error.known(skill + sample.inner, rows, seeds, sample, point, scale_of(skill, point))
     truth = math.sqrt(spread.rows**2 + sample.repeats * skill / seeds)
     return spread.half_width(math.log(error / max(1, comparisons))) + truth * NormalDist().inv_cdf(POWER)
 
@@ -201,10 +205,6 @@ def seeds_for(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
 ) -> int | None:
     """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
-    if detectable_with(LIMIT, sample, comparisons, error, point, factor) > difference:
-        return None
-
-    def shows(seeds: int) -> bool:
-        return detectable_with(seeds, sample, comparisons, error, point, factor) <= difference
-
-    return 2 + bisect_left(range(2, LIMIT), True, key=shows)
+    every = range(2, LIMIT + 1)  # a second repeat of the folds may show less than the first
+    common = (sample, comparisons, error, point, factor)
+    return next((seeds for seeds in every if detectable_with(seeds, *common) <= difference), None)

@@ -80,6 +80,7 @@ class Sample:
         repeats: how often each row was judged, where seeds have rows of their own.
         pointwise: the interval of this difference alone, which is drawn.
         identical: both sides answer alike under every seed.
+        folds: runs that judge each row once, where seeds have rows of their own; None: all judge the same rows.
     """
 
     values: Array
@@ -89,11 +90,12 @@ class Sample:
     repeats: float
     pointwise: tuple[float, float]
     identical: bool = False
+    folds: float | None = None
 
     @property
     def judged(self) -> bool:
         """Whether there can be a word that says more than that nothing differs."""
-        return len(self.values) > 1 and not self.identical
+        return len(self.values) > 1 and self.n >= 2 and not self.identical
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,12 @@ class Verdict:
     def interval(self) -> tuple[float, float] | None:
         """(low, high), or None."""
         return None if math.isnan(self.low) else (self.low, self.high)
+
+
+def overlap(folds: float, repeats: float) -> float:
+    """Return how much larger the deviation by rows is where repeats share training rows (Nadeau and Bengio, 2003)."""
+    folds = max(2.0, folds)
+    return 1.0 if repeats <= 1 else math.sqrt(folds * (1 / (folds * repeats) + 1 / (folds - 1)))
 
 
 def overall(words: Iterable[Word]) -> Word | None:
@@ -153,6 +161,7 @@ def judge(
         n, bounds, detectable = len(sample.values), (math.nan, math.nan), None
         word = NONE
         why = "no seed of both ran to the end" if n == 0 else "one seed" if n == 1 else ""
+        why = why or "hardly more than one group of rows" * (sample.n < 2)
         if sample.identical and n > 0:
             # Also under one seed: nothing can differ where no answer does.
             word, why = SAME, "identical answers"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
 
-from regft_core.metrics import names
+from regft_core.metrics import find, names
 from tests.statistics.single import compute
 
 CLASSIFICATION_METRICS, REGRESSION_METRICS = names("classification"), names("regression")
@@ -55,6 +55,15 @@ def test_regression_agrees_with_scipy(pairs):
         assert got["pearson_spearman"] == pytest.approx((got["pearson"] + got["spearman"]) / 2)
         assert got["r2"] == pytest.approx(sk.r2_score(labels, predictions))
     assert got["mse"] == pytest.approx(sk.mean_squared_error(labels, predictions))
+
+
+@pytest.mark.parametrize("metric", ["matthews", "kappa_quadratic"])
+def test_a_resample_of_one_label_gives_zero_also_where_its_weights_are_no_whole_numbers(metric, recwarn):
+    gold, counts = np.array([2, 2, 2, 3]), np.random.default_rng(0).integers(1, 5, (500, 4)) * [1, 1, 1, 0]
+    weights = counts * (4 / counts.sum(axis=1))[:, None]
+    for predicted in (gold, np.full(4, 2)):
+        assert not find(metric).resampled(gold, predicted[None], weights, None).any()
+    assert not recwarn
 
 
 def test_a_constant_side_gives_zero_and_no_warning(recwarn):

@@ -20,6 +20,7 @@ from tests.statistics.single import right_on
 
 N = 200
 POINT = 0.01
+RIGHT = {"a": 0.9, "b": 0.5}
 
 
 def verdicts(arms: Arms, *pairs: tuple[str, str], **options: Any) -> list[Verdict]:
@@ -57,10 +58,20 @@ def test_without_two_common_seeds_there_is_no_verdict() -> None:
     assert (found.word, found.why) == ("no verdict", "no seed of both ran to the end")
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_rows_of_one_group_show_nothing(others: int) -> None:
+    rng, gold = np.random.default_rng(0), np.ones(40, int)
+    given = {name: {seed: (rng.random(40) < share).astype(int) for seed in range(4)} for name, share in RIGHT.items()}
+    arms = Arms(given, gold, "accuracy", samples=200, groups=np.r_[np.zeros(40 - others, int), np.ones(others, int)])
+    (found,) = verdicts(arms, ("a", "b"))
+    assert (found.word, found.interval, found.detectable) == ("no verdict", None, None)
+    assert arms.one("a").interval is None
+
+
 @pytest.mark.parametrize("right", [[1, 1, 1], [1, 0, 1], [0, 0, 0]])
 def test_one_row_shows_nothing(right: list[int]) -> None:
     (found,) = verdicts(right_on({"a": right, "b": [0, 0, 0]}, n=1), ("a", "b"))
-    assert found.word == "no difference shown"
+    assert found.word == ("no verdict" if any(right) else "no difference shown")
 
 
 def test_identical_answers_are_no_difference_and_take_no_part_of_the_error() -> None:
@@ -136,6 +147,25 @@ def test_no_number_of_seeds_passes_the_development_set() -> None:
     assert seeds_for(0.05, pilot, 1, 0.05, POINT) is None
     assert detectable_with(1, pilot, 1, 0.05, POINT) == math.inf
     assert detectable_with(200, pilot, 1, 0.05, POINT) > 0.05
+
+
+def folds(repeats: int, rows: int = 200, count: int = 5) -> Arms:
+    """Two arms that err on rows of their own, under every model alike but for a little."""
+    rng, hard = np.random.default_rng(0), np.random.default_rng(1).random(rows)
+    judged, arms = {}, {"a": {}, "b": {}}  # type: dict[int, Any], dict[str, dict[int, Any]]
+    orders = [rng.permutation(rows) for _ in range(repeats)]
+    for seed in range(repeats * count):
+        judged[seed] = np.sort(orders[seed // count][seed % count :: count])
+        for name, own in (("a", hard), ("b", np.roll(hard, 7))):
+            arms[name][seed] = (own[judged[seed]] + 0.02 * rng.standard_normal(rows // count) < 0.8).astype(np.int64)
+    return Arms(arms, np.ones(rows, np.int64), "accuracy", samples=1000, judged=judged)
+
+
+@pytest.mark.parametrize("repeats", [2, 10])
+def test_repeats_of_the_folds_are_planned_to_judge_the_same_rows_again(repeats: int) -> None:
+    planned = detectable_with(5 * repeats, folds(1).sample("a", "b"), 1, 0.05, POINT)
+    (found,) = judge([folds(repeats).sample("a", "b")], "reference", confidence=0.95, point=POINT)
+    assert planned == pytest.approx(found.detectable, rel=0.15)
 
 
 def test_a_wider_spread_or_family_takes_more_seeds() -> None:

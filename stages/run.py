@@ -16,14 +16,21 @@ from textwrap import fill
 from regft_core import output
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import write_text
-from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.grid.cell_keys import forget_failures, grid_rows, read_failures, stale_cells, write_plan
+from regft_core.errors import ConfigError, DataError, Problem, RunFailed
+from regft_core.grid.cell_keys import (
+    evaluated_cells,
+    forget_failures,
+    grid_rows,
+    read_failures,
+    stale_cells,
+    write_plan,
+)
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import needs_text, require_named_sets
 from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate, still_to_train
-from regft_core.names import plural
+from regft_core.names import listing, plural
 from regft_core.runs.context import Stage
 from regft_core.runs.work import Work
 from regft_core.settings.preset import FOLDER, lay_out, lay_out_small, preset_file
@@ -270,6 +277,9 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     planned = [cell for cell in cells(project) if cell.directory not in failures]
     if not planned:
         raise _failed(failures)
+    if old := sorted({*planned} - {*evaluated_cells(project, failures)}, key=planned.index):
+        message = f"not run as it is configured now: {listing(cell.directory for cell in old)}"
+        raise DataError("outdated-evaluation", f"{message}\n    -> run `dvc repro`, or `regft run`")
     report = write_report(project_inputs(project, planned, failures))
     if arguments.json:
         print(json_text(report.results), end="")

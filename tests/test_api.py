@@ -19,7 +19,7 @@ import regft
 from regft_core.api import Project
 from regft_core.errors import ConfigError
 from tests.errors import codes_of, raises_code
-from tests.small_project import build, review, stage
+from tests.small_project import build, review, stage, write_csv
 from tests.tiny import tiny_model_dir
 
 
@@ -74,6 +74,19 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
     assert single["seeds"] == 1
     assert math.isnan(single["low"])
     assert "seed 1" not in single
+
+
+def test_scores_of_before_an_edit_are_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = build(tmp_path / "project", methods=["majority", "linear_probe"])
+    project = Project.open(root)
+    project.run()
+    assert set(project.results()["method"]) == {"majority", "linear_probe"}
+    rows = [(review(n), ["good", "bad"][n % 2]) for n in range(32)]  # every label is the other one
+    write_csv(root / "data" / "train.csv", [("review", "verdict"), *rows])
+    project.run("majority")
+    assert set(project.results()["method"]) == {"majority"}
+    assert "linear_probe/reviews/16" in caplog.text
+    assert "outdated-evaluation" in stage(root, "report").stderr
 
 
 def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ The stage search writes its runs alone, so that an edit of fine-tuning leaves it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -21,6 +22,7 @@ from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
+from regft_core.names import listing
 from regft_core.runs.analyses import evaluation_inputs, fitting
 from regft_core.runs.code import code_of
 from regft_core.runs.context import STAGES, Context, Job, Stage
@@ -36,6 +38,8 @@ from regft_core.settings.encoders import read_contamination
 from regft_core.settings.layers import settings
 from regft_core.settings.project import Cell, Project, cells
 from regft_core.settings.published import read_published
+
+log = logging.getLogger(__name__)
 
 FOLDER = Path("work") / "plan"
 #: In the output of a stage: cell -> why it is not there.
@@ -95,10 +99,20 @@ def read_failures(root: Path) -> dict[str, str]:
 
 
 def evaluated_cells(project: Project, failures: Collection[str]) -> list[Cell]:
-    """Return the cells of the grid that have scores, without those that have failed since."""
-    work = Work(project.root)
-    every = (cell for cell in cells(project) if cell.directory not in failures)
-    return [cell for cell in every if work.result_file("evaluate", cell).is_file()]
+    """Return the cells of the grid that have scores, without those that have failed since the last plan.
+
+    Scores of before an edit are left out, with a warning: another cell may have been run after it.
+    """
+    work, place = Work(project.root), project.root / FOLDER / "evaluate.json"
+    every = [cell for cell in cells(project) if cell.directory not in failures]
+    done = [cell for cell in every if work.result_file("evaluate", cell).is_file()]
+    planned = read_plan(project.root, "evaluate") if place.is_file() else None  # DVC does not keep it
+    if planned is None:
+        return done
+    old = [c for c in done if not is_current(work.result_file("evaluate", c).parent, planned.get(c.directory))]
+    if old:
+        log.warning("left out, for it is not run as it is configured now: %s", listing(c.directory for c in old))
+    return [cell for cell in done if cell not in old]
 
 
 def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:

@@ -77,7 +77,7 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
 
 
 def test_scores_of_before_an_edit_are_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = build(tmp_path / "project", methods=["majority", "linear_probe"])
+    root = build(tmp_path / "project", methods=["majority", "linear_probe"], report={"reference": "majority"})
     project = Project.open(root)
     project.run()
     assert set(project.results()["method"]) == {"majority", "linear_probe"}

@@ -148,6 +148,9 @@ class Draft:
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._prices(project, folder, *setup))
             self._trained.update(name for name, method in project.methods.items() if takes_steps(method))
+            texts = self.rows.examples
+            if all(unread(texts, encoder, self.lengths[encoder]) for encoder in self.encoders):
+                self.refused |= dict.fromkeys(self._trained, "it trains the encoder, which does not read these texts")
             execution = ExecutionConfig.model_validate(self.execution)
             can_be_serial = self._on_cpu and execution.executor == "processes"
 

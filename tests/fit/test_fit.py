@@ -115,6 +115,15 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert file.read_text().endswith("# mine\n")
 
 
+def test_an_encoder_that_does_not_read_the_texts_is_not_trained(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    lines = [(f"{'质量很好' * (n % 7)} 不 {n}", ["bad", "good"][n % 2]) for n in range(40)]
+    write_csv(root / "foreign.csv", [("review", "verdict"), *lines])
+    make(root, root / "fits" / "foreign", arguments(file="foreign.csv"))
+    params = yaml.safe_load((root / "fits" / "foreign" / "params.yaml").read_text())
+    assert params["methods"] == ["majority", "tfidf_logistic", "linear_probe"]
+
+
 def test_enough_rows_of_each_label_get_a_forecast(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     lines = [(f"{review(n)} {n}", ["bad", "good"][n % 2]) for n in range(100)]

@@ -25,6 +25,7 @@ from regft_core.hooks.base import Declares, Description, Flip, Regulariser, Stri
 from regft_core.hooks.declare import Trainee
 from regft_core.lazy import torch
 from regft_core.models.architectures import architecture_of
+from regft_core.models.sites import before_head
 from regft_core.rng import derive
 
 
@@ -76,7 +77,7 @@ class ReInit(Regulariser):
         """Return the pretrained modules between the encoder and the new head."""
         config: Any = trainee.model.config
         row = architecture_of(config.model_type)
-        paths = list(row.pretrained_head)
+        paths = list(before_head(trainee.model, row))
         if row.pooler:
             paths.append(f"{trainee.model.base_model_prefix}.{row.pooler}")
         modules = dict(trainee.model.named_modules())

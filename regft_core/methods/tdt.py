@@ -141,7 +141,8 @@ class Tdt(Regulariser):
             active=options.w_distill > 0 or options.w_rank > 0,
             passes=program,
             description=Description(
-                refused={"windows": "it ranks and masks the tokens of a row, and windows share some"},
+                refused={"windows": "it ranks and masks the tokens of a row, and windows share some"}
+                | ({"mask": "it puts a mask in place of each word"} if options.mode == "hard" else {}),
                 cost=Cost(len(program), len(program)),
                 degraded={
                     "regression": "tdt on regression: squared errors and differences are regft's substitute; the paper "

@@ -168,6 +168,7 @@ class Verbaliser(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         if not self.model.pretrained_head:
             take_head(self, self.model.masked_lm_head, self.model.base_model, handed)
+            trainee.renew(trainee.sites.head)  # the phase starts from it, not from what was drawn
             self.marks.append(f"{self.name}: {TRAINED_HEAD}")
 
     def fit(self, trainee: Trainee, data: FitData) -> None:

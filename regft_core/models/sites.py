@@ -314,9 +314,14 @@ def _calls(model: Any, architecture: Architecture, stack: LayerStack) -> list[tu
     return calls
 
 
+def before_head(model: Any, architecture: Architecture) -> tuple[str, ...]:
+    """Return the pretrained modules between encoder and head; of a model that answers at a mask they are the head."""
+    return () if getattr(model, "pooling", None) == "mask" else architecture.pretrained_head
+
+
 def _mixable(model: Any, architecture: Architecture, prefixes: tuple[str, ...], head: Iterable[str]) -> tuple[str, ...]:
     inside = [*architecture.projections, *filter(None, [architecture.pooler])]
-    outside = [*(f"{model.base_model_prefix}.{name}" for name in inside), *architecture.pretrained_head]
+    outside = [*(f"{model.base_model_prefix}.{name}" for name in inside), *before_head(model, architecture)]
     raw = tuple("." + name for name in architecture.raw_matrices)
     linear = {
         f"{name}.weight"

@@ -195,6 +195,8 @@ FISHER = "first: {training: {epochs: 0}, regularisers: {fisher: {share: 0.3}}}"
 SMOOTHED = "first: {regularisers: {label_smoothing: {smoothing: 0.1}}}"
 DRAWN = "first: {regularisers: {re_init: {layers: 1}}}, second: {}"
 TAKES = "regularisers: {child_tuning: {mask: first}}"
+MIXED = "first: {regularisers: {weight_mixup: {attention: random}}}"
+BESIDE = "start: checkpoint, training: {epochs: 0}, regularisers: {stacking: {members: [words], beside: first}}"
 
 
 @pytest.mark.parametrize(
@@ -204,6 +206,11 @@ TAKES = "regularisers: {child_tuning: {mask: first}}"
         (SMOOTHED, TAKES, "'child_tuning' takes what the phase 'first' has learned, and no regulariser there hands"),
         (SMOOTHED.replace("{r", "{training: {epochs: 0}, r"), "start: previous", "'label_smoothing' acts in steps"),
         (FISHER.replace("{fisher", "{label_smoothing: {smoothing: 0.1}, fisher"), TAKES, ""),  # it measures that loss
+        # The phase answers by its mix, which its weights are not.
+        (MIXED, "start: previous", "it takes the weights of the phase 'first', whose answers are those of the mix"),
+        (MIXED, BESIDE, "it takes the weights of the phase 'first', whose answers are those of the mix"),
+        (MIXED, "start: previous, regularisers: {weight_mixup: {attention: random}}", ""),
+        (SMOOTHED, BESIDE, ""),
         # Nothing pulls drawn layers back to the checkpoint.
         (DRAWN, "start: previous, regularisers: {l2_sp: {toward: checkpoint}}", "'re_init' in the phase 'first' drew"),
         (DRAWN, "start: previous, regularisers: {l2_sp: {toward: start}}", ""),
@@ -222,6 +229,12 @@ def test_a_phase_fits_those_before_it(earlier: str, last: str, problem: str) -> 
     given = method(earlier + last, f"phases: {{{earlier}, finetune: {{{last}}}}}")
     problems = compose.check_method(discover(), given, TRAINING, task("classification"))
     assert [problem in said for said in problems] == ([True] if problem else [])
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("hard", True), ("soft", False)])
+def test_masks_in_place_of_words_hide_the_mask_that_is_answered_at(mode: str, refused: bool) -> None:
+    problems = refusals.ownership_problems(entries([("verbaliser", {}), ("tdt", {"mode": mode})]))
+    assert any("'tdt' does not run beside 'verbaliser'" in problem for problem in problems) is refused
 
 
 NOISE: Listed = ("hype", {})

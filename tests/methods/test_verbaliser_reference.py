@@ -12,6 +12,7 @@ from transformers import AutoModelForMaskedLM
 
 from regft_core.data.prompts import Prompt, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
+from regft_core.hooks.declare import Handed
 from tests.errors import raises_code
 from tests.methods.harness import LABEL_WORDS, MAKES, STILL, TRAINING, Bench, examples, only, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES
@@ -84,6 +85,27 @@ def _inputs(batch: Any) -> dict[str, torch.Tensor]:
 
 
 # ------------------------------------------------------------------------------------ words
+
+
+def test_a_head_from_an_earlier_phase_is_what_the_phase_starts_from() -> None:
+    lm = Bench([("masked_lm", {"trains": "head"})], phase="lm")
+    lm.train()
+    head = {f"masked_lm.{name}": tensor for name, tensor in lm.method.hand(lm.trainee).items()}
+    own = Bench([("verbaliser", {"head": "lm"}), ("wise_ft", {"alpha": 0.5})], handed={"lm": Handed("key", head)})
+    for name in own.trainee.sites.head:
+        torch.testing.assert_close(own.trainee.anchor("start")[name], own.trainee.raw(name))
+
+
+def test_re_init_leaves_the_head_that_answers_at_the_mask() -> None:
+    plain, drawn = (
+        Bench([("verbaliser", {}), ("re_init", {"layers": layers})], architecture="modernbert", masked_lm=True)
+        for layers in (0, 1)
+    )
+    top = plain.trainee.sites.layers[-1].name
+    before = dict(plain.trainee.named_raw())
+    changed = {name for name, tensor in drawn.trainee.named_raw() if not torch.equal(tensor, before[name])}
+    assert changed
+    assert all(name.startswith(f"{top}.") for name in changed)
 
 
 def test_permuted_words_are_those_of_other_labels() -> None:

@@ -6,9 +6,10 @@ The facts come from what the stages have written; what is not there yet is left 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -28,10 +29,11 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, versions
 from regft_core.runs.outputs import reads_encoder
-from regft_core.runs.records import RunRecord
+from regft_core.runs.records import Evaluation, Manifest, RunRecord
 from regft_core.runs.work import Work
 from regft_core.serve.out_of_fold import OutOfFold, sentence
 from regft_core.settings.layers import described
+from regft_core.settings.project import Cell
 from regft_core.settings.yaml_paths import RESULTS
 
 T = TypeVar("T")
@@ -139,32 +141,40 @@ def _written(read: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def reported(context: Context) -> dict[str, Any]:
-    """Return the report's entry of the run's cell; empty where there is none of these runs, only from before an edit.
+    """Return the report's entry of the run's cell, as ``current`` has it."""
+    results, cell = _written(read_json, context.root / RESULTS, dict) or {}, context.job.cell
+    return current(context.root, results, [cell])[cell]
 
-    Nor is a comparison in it where the other method's runs are not those of the report.
+
+def current(root: Path, results: Mapping[str, Any], cells: Iterable[Cell]) -> dict[Cell, dict[str, Any]]:
+    """Cell -> its entry of the report (``results``); empty where there is none of these runs, only from before an edit.
+
+    Nor is a comparison in it, or the verdict over it, where the other method's runs are not those of the report.
     """
-    root, job = context.root, context.job
-    results = (_written(read_json, root / RESULTS, dict) or {}).get(f"{job.task}-{job.size}") or {}
-    table = root / "reports" / "tables" / "runs.csv"
-    if job.method not in results or not table.is_file():  # which runs it is of, only the table says
-        return {}
-    runs = pd.read_csv(table, dtype=str, keep_default_na=False)
-    runs = runs[(runs["task"] == job.task) & (runs["size"] == job.size)]
+    work, table = Work(root), root / "reports" / "tables" / "runs.csv"
+    of_report: dict[Any, set[tuple[str, str]]] = {}
+    if table.is_file():  # which runs it is of, only the table says
+        runs = pd.read_csv(table, dtype=str, keep_default_na=False).groupby(["method", "task", "size"])
+        of_report = {place: {*zip(own["seed"], own["key"])} for place, own in runs}
 
     @cache
-    def is_current(method: str) -> bool:
-        of_report = runs[runs["method"] == method]
-        evaluation = _written(Work(root).evaluation, replace(job.cell, method=method))
-        now = {(str(run.seed), run.key) for run in evaluation.runs} if evaluation else None
-        return now == {*zip(of_report["seed"], of_report["key"])}
+    def is_current(cell: Cell) -> bool:
+        told = of_report.get((cell.method, cell.task, str(cell.size)))
+        found: list[Manifest | Evaluation | None] = [_written(work.finetune, cell), _written(work.evaluation, cell)]
+        return all(one is not None and told == {(str(run.seed), run.key) for run in one.runs} for one in found)
 
-    if not is_current(job.method):
-        return {}
-    entry: dict[str, Any] = results[job.method]
-    compared = {name: entry[name] for name in entry if name.startswith("versus_")}
-    return entry | {
-        name: {other: sets for other, sets in others.items() if is_current(other)} for name, others in compared.items()
-    }
+    def entry(cell: Cell) -> dict[str, Any]:
+        own = (results.get(f"{cell.task}-{cell.size}") or {}).get(cell.method)
+        if not own or not is_current(cell):
+            return {}
+        kept = {name: of for name, of in own.items() if not name.startswith("versus_")}
+        for name, others in ((name, own[name]) for name in own.keys() - kept.keys()):
+            kept[name] = {other: of for other, of in others.items() if is_current(replace(cell, method=other))}
+            if len(kept[name]) < len(others):
+                kept.pop(name.replace("versus", "verdict"), None)
+        return kept
+
+    return {cell: entry(cell) for cell in cells}
 
 
 def _scores(

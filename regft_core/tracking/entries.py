@@ -18,6 +18,7 @@ from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown, same_score
 from regft_core.runs.records import MARK, FindingRecord, RunRecord
 from regft_core.runs.work import Work
+from regft_core.serve.card import current
 from regft_core.settings.document import yaml_text
 from regft_core.settings.project import Cell
 from regft_core.settings.run_config import of_seed
@@ -88,7 +89,9 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
     """
     work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     trained = [cell for cell in cells if work.result_file("finetune", cell).is_file()]
-    entries = [_CellFiles(work, cell, seeds, store, reported.get(MARK) or "").entry(reported) for cell in trained]
+    # Verdicts and intervals of a report from before an edit, of the cell or of what it is compared with, are none.
+    rows, mark = current(root, reported, trained), reported.get(MARK) or ""
+    entries = [_CellFiles(work, cell, seeds, store, mark).entry(rows[cell]) for cell in trained]
     return [entry for entry in entries if entry.nested]
 
 
@@ -133,17 +136,16 @@ class _CellFiles:
         """Seed -> its record, of the runs as they are now."""
         return {one.seed: one for one in records if one.seed in self.runs and one.key == self.runs[one.seed].key}
 
-    def entry(self, reported: Mapping[str, Any]) -> Entry:
-        """The entry of the cell with those of its seeds; without any the cell has no run of the grid."""
+    def entry(self, row: Mapping[str, Any]) -> Entry:
+        """The entry of the cell, with those of its seeds (without any it has no run); ``row``: of it in the report."""
         runs = [self._run(seed) for seed in self.runs]
         states = {run.tags["status"] for run in runs}
         status = states.pop() if len(states) == 1 else "partly failed"
         good = [run for run in runs if run.ok]
         values = {name: [run.scores[name] for run in good if name in run.scores] for run in good for name in run.scores}
         means = {name: float(f"{sum(of) / len(of):.6g}") for name, of in values.items()} | {"seeds": float(len(good))}
-        row = reported.get(self.folder, {}).get(self.cell.method, {})
         score = row.get("dev", {}).get(self.primary, {})
-        # Verdicts and the interval are the report's, unless that is older than the results.
+        # The same runs may have been evaluated anew.
         fresh = score.get("n") == means["seeds"] and "score" in means
         if not (fresh and same_score(score["mean"], means["score"], self.primary)):
             row = score = {}

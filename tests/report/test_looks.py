@@ -75,6 +75,16 @@ def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_p
     assert (c.look.number, c.look.seeds, c.verdict.confidence) == (1, (6,), pytest.approx(0.975))
 
 
+def test_a_turned_or_renamed_pair_of_the_same_runs_is_looked_at_again(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    with edited(file) as lines:
+        for line in lines:
+            line["method"] = "before"
+    turned = report(project, 6, file, reference="good").blocks[0].row("vanilla").against("reference")[0]
+    assert (turned.look.number, turned.look.seeds) == (2, (3, 6))
+
+
 def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, tmp_path: Path) -> None:
     file = tmp_path / "looks.jsonl"
     report(project, 3, file)
@@ -151,6 +161,9 @@ def test_the_point_of_a_metric_without_bounds_is_that_of_all_methods_that_finish
     row, other = (built.report.blocks[0].row for built in (alone, beside))
     assert row("good").comparisons[0].verdict == other("good").comparisons[0].verdict
     point = point_of("mse", [row(name).scores["dev"]["mse"].estimate.mean for name in arms])
-    (need,) = needs(alone.inputs, two_seconds, 0.1)
-    wanted = detectable_with(6, need.comparison.sample, 1, 0.05, point)
-    assert getattr(need.plan, "shown", None) == pytest.approx(wanted, rel=1e-9)
+    (need,) = needs(alone.inputs, two_seconds, 60)
+    plan: Any = need.plan
+    counts, sample = (plan.seeds, plan.seeds - 1, 6), need.comparison.sample
+    more, fewer, shown = (detectable_with(n, sample, 1, 0.05, point) for n in counts)
+    assert plan.shown == pytest.approx(shown, rel=1e-9)
+    assert more <= 60 * point < fewer  # of the points of the decision

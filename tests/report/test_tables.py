@@ -61,10 +61,13 @@ def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject)
 def test_neither_a_difference_nor_the_scale_passes_the_metrics_range(make: Any) -> None:
     """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
     arms = {"vanilla": Arm(0.02, 0.0), "good": Arm(0.99, 0.0, collapsed=(0,))}
-    (found,) = make(arms, {"one": Task(n=200)}, seeds=[0, 1, 2]).report.blocks
+    report = make(arms, {"one": Task(n=200)}, seeds=[0, 1, 2], averages={"all": ["one"]}).report
+    (found,), (average,) = report.blocks, report.averages
     (c,) = (c for c in found.row("good").comparisons if c.set == "dev")
     assert c.estimate.high == leaderboard(found).high == 1.0
     assert -1.0 <= c.estimate.low < c.estimate.mean
+    assert [line.difference.high for line in average.lines if line.difference] == [1.0]
+    assert [line.value.high for line in average.lines if line.method == "good"] == [1.0]
 
 
 def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:
@@ -107,12 +110,8 @@ def rows(built: Any, name: str) -> list[dict[str, str]]:
 
 
 def test_tables_have_a_row_per_run(built: Any) -> None:
-    of = ("sst2", "weight_mixup", "dev", "accuracy")
-    own = [
-        float(row["value"])
-        for row in rows(built, "scores")
-        if (row["task"], row["method"], row["set"], row["metric"]) == of
-    ]
+    scores = pd.DataFrame(rows(built, "scores")).set_index(["task", "method", "set", "metric"])["value"]
+    own = scores.loc["sst2", "weight_mixup", "dev", "accuracy"].astype(float)
     results = json.loads((built.root / "reports" / "results.json").read_text())
     shown = results["sst2-300"]["weight_mixup"]["dev"]["accuracy"]
     assert (len(own), np.mean(own)) == (shown["n"], pytest.approx(shown["mean"]))
@@ -134,12 +133,8 @@ def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: An
     everything = built.report.results["sst2-300"]
     (taken,) = [name for name, own in everything.items() if own.get("decision", {}).get("taken")]
     dev, contrast = (everything[taken][name]["accuracy"] for name in ("dev", "contrast"))
-    numbers = {
-        "score": dev["mean"],
-        "score_low": dev["low"],
-        "score_high": dev["high"],
-        "set_contrast": contrast["mean"],
-    }
+    numbers = {"score": dev["mean"], "score_low": dev["low"], "score_high": dev["high"]}
+    numbers["set_contrast"] = contrast["mean"]
     points = {name: round(100 * value, 2) for name, value in numbers.items()}
     assert shown == {"method": taken, **points, "unfinished": 1}
     assert sorted(shown)[:2] == ["method", "score"]
@@ -175,9 +170,14 @@ def test_no_line_is_cropped_or_too_long(width: int) -> None:
     assert commands <= set(text.splitlines())
 
 
+def test_a_mean_rank_is_within_its_interval_where_seeds_failed(make: Any) -> None:
+    arms = {"vanilla": Arm(0.97, collapsed=(3, 4, 5)), "other": Arm(0.8, failed=dict.fromkeys((3, 4, 5), "NaN"))}
+    ranks = [one.mean_rank for one in make(arms, {"one": Task(n=600), "two": Task(n=600)}).report.across]
+    assert [(rank.value, rank.low, rank.high) for rank in ranks if rank] == [(1, 1, 1), (2, 2, 2)]
+
+
 def test_an_arm_without_a_finished_run_gets_no_verdict_across_tasks(make: Any) -> None:
     arms = {"vanilla": Arm(), "broken": Arm(failed={0: "NaN", 1: "NaN"}), "mate": Arm(control_for="broken")}
     built = make(arms, {"one": Task(n=60), "two": Task(n=60)}, seeds=[0, 1])
     (across,) = [one for one in built.report.across if one.method == "broken"]
-    assert not across.words["reference"]
-    assert not across.words["control"]
+    assert not any(across.words[role] for role in ("reference", "control"))

@@ -90,6 +90,19 @@ def test_the_reports_intervals_and_verdicts_are_those_of_the_same_runs(grid: Tre
     assert (files_of(runs["report"]) / "report.html").is_file()
 
 
+def test_a_verdict_against_earlier_runs_of_another_method_is_none(grid: Tree) -> None:
+    bounds = {"mean": sum(grid.scores(HYPE)) / 200, "low": 0.6, "high": 0.7, "n": 2}
+    hype = {"dev": {"accuracy": bounds}, "versus_reference": {"vanilla": {}}, "verdict_reference": "better"}
+    grid.report("text", {"rte-300": {"hype_n": hype}})
+    shown = []
+    for changes in ({}, {"learning_rate": 1e-4}):
+        grid.cell(VANILLA, SEEDS, overrides=changes)
+        sync(grid.root, [VANILLA, HYPE], SEEDS)
+        data = current(grid.root)["hype_n rte-300"].data
+        shown.append((data.tags.get("verdict_reference"), data.metrics["score_low"]))
+    assert shown == [("better", 60.0), (None, 60.0)]
+
+
 @pytest.mark.parametrize(
     ("times", "stale", "fresh"), [(1, 1.01, False), (1, 1, True), (1e6, 1.01, False), (1e6, 1, True)]
 )

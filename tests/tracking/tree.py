@@ -48,7 +48,7 @@ class Tree:
         target.write_text(content if isinstance(content, str) else json.dumps(content, sort_keys=True))
         return target
 
-    def read(self, path: str) -> Any:
+    def read(self, path: str | Path) -> Any:
         return json.loads((self.root / path).read_text())
 
     def cell(self, cell: Cell, seeds: list[int], *, evaluated: bool = True, **changes: Any) -> None:
@@ -81,6 +81,11 @@ class Tree:
     def report(self, text: str, metrics: dict[str, Any] | None = None) -> None:
         self.write("reports/report.html", f"<html><body>{text}</body></html>")
         self.write("reports/results.json", metrics or {})
+        lines = ["method,task,size,seed,key"]
+        for file in self.root.glob("work/evaluate/*/*/*/result.json"):
+            lines += [",".join([*file.parts[-4:-1], str(run["seed"]), run["key"]]) for run in self.read(file)["runs"]]
+        if metrics:
+            self.write("reports/tables/runs.csv", "\n".join(lines))
 
 
 # ------------------------------------------------------------------------------------------------------- the database

@@ -92,7 +92,7 @@ def render(
         size_numbers=size_numbers,
         methods={name: methods[name] for name in present},
         as_control={name: as_control(name, inputs) for name in present},
-        uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
+        uses={name: _uses([pair for pair in rows if pair[1].method == name]) for name in present},
         sources=[
             (name, source)
             for name in present
@@ -124,6 +124,7 @@ def _block(
         "large": large,
         "sets": list(block.set_rows),
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
+        "best_epoch": [row.method for row in rows if row.finetune.training.get("checkpoint", "last") != "last"],
         "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
         "pairs": [pair for row in rows for pair in _pairs(row)],
         "without_curve": [name for name, cell in block.cells.items() if cell.curves.empty],
@@ -142,10 +143,14 @@ def _pairs(row: Row) -> list[dict[str, Any]]:
     ]
 
 
-def _uses(rows: Sequence[Row]) -> dict[str, Any]:
-    """Variants, degradations and changed settings of one method's runs, over all blocks."""
+def _uses(of: Sequence[tuple[Block, Row]]) -> dict[str, Any]:
+    """Variants, degradations and changed settings of a method's runs, with the tasks of what not all of them change."""
+    rows, changes = [row for _, row in of], dict[str, tuple[str, Any, list[str]]]()
+    for block, row in of:
+        for key, values in row.overrides.items():
+            changes.setdefault(canonical_json([key, values]), (key, values, []))[2].append(block.task)
     return {
         "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
         "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
-        "overrides": {key: values for row in rows for key, values in row.overrides.items()},
+        "overrides": [(*change, [*dict.fromkeys(on)] * (len(on) < len(of))) for *change, on in changes.values()],
     }

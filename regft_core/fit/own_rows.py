@@ -47,6 +47,11 @@ class Asked:
     unlabelled: Path | None = None
 
     @property
+    def files(self) -> list[Path]:
+        """All files of rows, the labelled one first."""
+        return [file for file in (self.file, *self.ood, self.unlabelled) if file is not None]
+
+    @property
     def columns(self) -> dict[str, str]:
         """Option -> column, of those that were given."""
         given = {"text": self.text, "pair": self.pair, "label": self.label, "group": self.group}

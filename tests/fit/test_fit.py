@@ -104,7 +104,15 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert open_project(folder).tasks["reviews"].splits.unlabelled == "more.csv"
     methods = yaml.safe_load((folder / "params.yaml").read_text())["methods"]
     assert methods[3:] == ["lp_ft_share", "distil_unlabelled", "vanilla_no_dropout"]
+    (folder / "pipelines" / "tasks" / "mine.yaml").write_text("# mine\n")
     make(root, folder, arguments(**asked))
+    assert (folder / "pipelines" / "tasks" / "mine.yaml").is_file()
+    for name in ("data/reviews.csv", "dvc.yaml"):
+        as_made = (folder / name).read_bytes()
+        (folder / name).write_bytes(as_made + b"\n")
+        with raises_code(ConfigError, "edited", name):
+            make(root, folder, arguments(**asked, minutes=601.0))
+        (folder / name).write_bytes(as_made)
     capsys.readouterr()
     file = folder / "params.yaml"
     file.write_text(file.read_text() + "# mine\n")

@@ -342,6 +342,14 @@ def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
                 decided(folder, "reviews")
 
 
+def test_a_model_is_looked_up_in_the_working_directory(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "tiny", tmp_path / "tiny")
+    asked = Asked(root / "reviews.csv", "review", "verdict")
+    for model in ("tiny", str(tmp_path / "tiny")):  # the working directory is no project
+        assert fitting._draft(Wanted(tmp_path, asked, model=model)).encoders == [str(tmp_path / "tiny")]
+    assert Wanted(root, asked, model="tiny").encoder == "tiny"
+
+
 def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:
     write_csv(tmp_path / "rows.csv", [("review", "verdict"), *((text, label) for text, label, _ in rows())])
     done = stage(tmp_path, "fit", "rows.csv", "--text", "reviews", "--label", "verdict", "--model", "nothing")

@@ -103,6 +103,10 @@ def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -
     with raises_code(ConfigError, "not-a-mapping", "epochs"):
         project.set("training.epochs.first", 2)
     assert file.read_text() == before
+    file.write_text(before + "method_settings:\n  vanilla: &x {training: {epochs: 2}}\n  majority: *x\n")
+    with raises_code(ConfigError, "shared-value", "&x"):
+        project.set("method_settings.vanilla.training.epochs", 3)
+    file.write_text(before)
     project.run("majority")
     plan = project.plan().set_index("method")
     assert plan["to_train"].to_dict() == {"majority": 0, "vanilla": 2}

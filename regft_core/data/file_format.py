@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from regft_core.names import listing, nearest
+from regft_core.schema import NAME_LENGTH
 from regft_core.schema.sources import UNSAID, FileFormat
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
@@ -129,6 +130,12 @@ def column_problems(table: Table, wanted: Sequence[tuple[str, str]]) -> list[tup
             hint += "" if near or table.header != "line 1" else "; write the names on the first line"
         problems.append((key, message, hint))
     return problems
+
+
+def name_of(file: Path) -> str:
+    """Return the name of a file's task or set: its own, in the letters that names may have."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", file.name.split(".")[0].lower()).strip("-_")
+    return name[:NAME_LENGTH] or "rows"
 
 
 def below_data(split: str) -> Path:

@@ -12,7 +12,8 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
@@ -27,6 +28,7 @@ from regft_core.data.file_format import (
     WrongFile,
     advised,
     check_names,
+    column_problems,
     delimited,
     is_known,
     suffix_of,
@@ -108,6 +110,27 @@ def opened(path: Path, how: FileFormat = UNSAID) -> Iterator[Table]:
             table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix, how)
         rows, done = sound_rows(table.rows), lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size)
         yield replace(table, rows=rows, done=done)
+
+
+def readable_as(path: Path, how: FileFormat, other: FileFormat, wanted: Sequence[tuple[str, str]]) -> FileFormat:
+    """Return ``how`` where a file can be read so to its end and has the columns ``wanted``, else ``other``."""
+    try:
+        with opened(path, how) as table:
+            if column_problems(table, wanted):
+                return other
+            if how.encoding != other.encoding:
+                deque(table.rows, maxlen=0)  # a byte that is not UTF-8 may stand on the last line
+    except WrongFile as wrong:
+        return other if wrong.code in ("not-utf8", "binary-file", "sheet-missing") else how
+    return how
+
+
+def utf8_or(path: Path, how: FileFormat, column: str) -> FileFormat:
+    """Return ``how`` without its encoding where a file is UTF-8; other files of one call may not be."""
+    ascii_bytes = bytes(range(128))
+    if how.encoding is None or ascii_bytes.decode(how.encoding, "replace") != ascii_bytes.decode():
+        return how  # UTF-16, or ISO-2022-JP, which is valid UTF-8
+    return readable_as(path, how.model_copy(update={"encoding": None}), how, [("--text", column)])
 
 
 def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:

@@ -247,10 +247,7 @@ class Draft:
         """Write the folder for a set-up; over an older one only what a set-up decides."""
         for name in (TASKS, "data"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        for path in (folder / TASKS).glob("*.yaml"):
-            if path != folder / task_file(self.task):
-                path.unlink()  # of another name of the file
-        for file in filter(None, (self.asked.file, *(one.file for one in self.elsewhere), self.asked.unlabelled)):
+        for file in self.asked.files:
             shutil.copyfile(file, folder / "data" / file.name)
         write_changed(folder / task_file(self.task), self.task_text(setup))
         linked = [name for name in LINKED if name not in (TASKS, "data")]

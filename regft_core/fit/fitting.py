@@ -25,6 +25,7 @@ from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
 from regft_core.grid.repro import variables
 from regft_core.models.devices import SWITCH
+from regft_core.models.fetch import ALIASES
 from regft_core.names import plural
 from regft_core.runs.code import package_root
 from regft_core.runs.work import Work
@@ -79,6 +80,13 @@ class Wanted:
         is_checkout = (code / "pyproject.toml").is_file()
         return code if not (self.here / "params.yaml").is_file() and is_checkout else self.here
 
+    @property
+    def encoder(self) -> str | None:
+        """``model`` as ``root`` knows it."""
+        folder = self.here / (self.model or "")
+        is_elsewhere = self.root != self.here and self.model and self.model not in ALIASES and folder.is_dir()
+        return os.path.abspath(folder) if is_elsewhere else self.model
+
 
 def make(wanted: Wanted) -> list[str]:
     """Make the folder where it is not there; return lines on it.
@@ -93,7 +101,7 @@ def _draft(wanted: Wanted) -> Draft:
     elsewhere, wrong = read_elsewhere(wanted.asked, rows) if rows is not None else ([], [])
     texts, unread = count_unlabelled(wanted.asked)
     problems += [*wrong, *unread]
-    encoders, missing = encoders_here(wanted.root, wanted.model)
+    encoders, missing = encoders_here(wanted.root, wanted.encoder)
     problems += missing
     if not 0 < wanted.minutes < float("inf"):
         message = f"{wanted.minutes:g} is not a number of minutes above 0"

@@ -19,6 +19,7 @@ from regft_core.fit.draft import Draft
 from regft_core.fit.setup import OwnPreset
 from regft_core.names import listing
 from regft_core.settings.document import edited
+from regft_core.settings.preset import COPIED
 from regft_core.settings.yaml_paths import task_file
 
 #: What a folder was made from.
@@ -44,10 +45,14 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     }
     is_made = (folder / RECORD).is_file()
     record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
-    before = {"ood": {}, "unlabelled": None} | record["from"]
+    before = {"sha256": None, "ood": {}, "unlabelled": None} | record["from"]
     if before == inputs:
         return [f"{folder} is there; going on with it"]
-    if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:
+    old: dict[str, str] = record["wrote"]  # of rows ``from`` knows what they were
+    rows = {None, before["sha256"], *before["ood"].values(), before["unlabelled"], *map(sha256_file, draft.asked.files)}
+    edited = [name for name, sha256 in old.items() if _sha256(folder / name) != sha256]
+    edited += [f"data/{file.name}" for file in draft.asked.files if _sha256(folder / "data" / file.name) not in rows]
+    if edited:
         changed = [key for key, value in inputs.items() if before.get(key) != value]
         message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
         hint = "run `dvc repro` there, or give another folder with --out"
@@ -57,7 +62,10 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     # is made on the level of its target.
     with nullcontext(folder) if is_made else atomic_directory(folder) as place:
         draft.write(place, setup)
-        wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
+        made = "params.yaml", task_file(draft.task), *COPIED, ".dvc/config"
+        wrote = {name: _sha256(place / name) for name in made}
+        for name in old.keys() - wrote.keys():
+            (place / name).unlink()  # the task of another name of the file
         record = {"from": inputs, "task": draft.task, "wrote": wrote, "reserve": math.ceil(after)}
         write_json(place / RECORD, record)
     return draft.described(setup, seconds, more)

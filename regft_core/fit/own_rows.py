@@ -1,27 +1,25 @@
 """The files of rows of ``regft fit`` as they are: their texts and labels, the task that reads them.
 
-One has labelled rows; beside it may be out-of-distribution sets (``--ood``) and texts without labels. What is wrong in
-them is collected. Nothing is written.
+Beside labelled rows may be out-of-distribution sets and texts without labels. What is wrong with them is collected.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regft_core.data.examples import Example, WrongText, text_of
-from regft_core.data.file_format import Row, column_problems
-from regft_core.data.table import open_table
+from regft_core.data.file_format import Row, column_problems, name_of
+from regft_core.data.table import open_table, utf8_or
 from regft_core.errors import DataError, Problem
 from regft_core.fit.labels import LEAST_ROWS, Labels, Wrong, left_out, too_little
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text, looks_like_number
 from regft_core.names import listing, plural, suggestion
-from regft_core.schema import NAME_LENGTH
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import RESERVED_SETS
 from regft_core.statistics.decision import FEWEST_ROWS
@@ -47,10 +45,20 @@ class Asked:
     unlabelled: Path | None = None
 
     @property
+    def files(self) -> list[Path]:
+        """All files of rows, the labelled one first."""
+        return [file for file in (self.file, *self.ood, self.unlabelled) if file is not None]
+
+    @property
     def columns(self) -> dict[str, str]:
         """Option -> column, of those that were given."""
         given = {"text": self.text, "pair": self.pair, "label": self.label, "group": self.group}
         return {option: name for option, name in given.items() if name is not None}
+
+    @cached_property
+    def written(self) -> FileFormat:
+        """How the file is written: as ``how`` says, but UTF-8 where it is that."""
+        return utf8_or(self.file, self.how, self.text)
 
     @property
     def task_name(self) -> str:
@@ -132,7 +140,7 @@ class OwnRows:
         labels = list(self.labels) if self.labels is not None else None
         data: dict[str, Any] = {
             "kind": self.kind,
-            "source": {"kind": "files", **asked.how.model_dump()},
+            "source": {"kind": "files", **asked.written.model_dump()},
             "splits": {"train": train, "dev": dict(dev)},
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
@@ -157,18 +165,12 @@ class OwnRows:
 
 def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
     """Return the rows of a file, and everything that is wrong with it; None where no task can be made of them."""
-    rows, problems = rows_of(asked, asked.columns)
+    rows, problems = rows_of(asked, asked.columns, asked.written)
     problems += _same_columns(asked)
     return (None, problems) if problems else _read(asked, rows)
 
 
-def name_of(file: Path) -> str:
-    """Return the name of a file's task or set: its own, in the letters that names may have."""
-    name = re.sub(r"[^a-z0-9_-]+", "-", file.name.split(".")[0].lower()).strip("-_")
-    return name[:NAME_LENGTH] or "rows"
-
-
-def rows_of(asked: Asked, columns: Mapping[str, str]) -> tuple[list[Row], list[Problem]]:
+def rows_of(asked: Asked, columns: Mapping[str, str], how: FileFormat) -> tuple[list[Row], list[Problem]]:
     """Return the rows of a file and what is wrong: it cannot be read, or lacks one of ``columns`` (by their option)."""
     file = asked.file
     if not file.exists():
@@ -176,7 +178,7 @@ def rows_of(asked: Asked, columns: Mapping[str, str]) -> tuple[list[Row], list[P
         hint = suggestion(file.name, near, f"files in {file.parent}")
         return [], [asked.problem("file-missing", "", "no such file", hint)]
     try:
-        with open_table(file, asked.how) as table:
+        with open_table(file, how) as table:
             missing = column_problems(table, [(f"--{option}", name) for option, name in columns.items()])
             return [] if missing else list(table.rows), [asked.problem("column-missing", *one) for one in missing]
     except DataError as error:
@@ -314,20 +316,23 @@ def count_unlabelled(asked: Asked) -> tuple[int, list[Problem]]:
     if asked.unlabelled is None:
         return 0, []
     of = replace(asked, file=asked.unlabelled)
-    rows, problems = rows_of(of, {name: column for name, column in of.columns.items() if name in ("text", "pair")})
+    columns = {name: column for name, column in of.columns.items() if name in ("text", "pair")}
+    rows, problems = rows_of(of, columns, of.written)
+    if not problems and rows != rows_of(of, columns, asked.written)[0]:  # one task has one encoding
+        problems.append(of.problem("not-its-encoding", "--unlabelled", "is in another encoding", "save both as UTF-8"))
     if of.file.name in (asked.file.name, *(one.name for one in asked.ood)):
         problems.append(of.problem("name-taken", "--unlabelled", "is the name of another file", "rename the file"))
     return len(rows), problems
 
 
 def _read_elsewhere(asked: Asked, own: OwnRows) -> tuple[Elsewhere, list[Problem]]:
-    rows, problems = rows_of(asked, asked.columns)
+    rows, problems = rows_of(asked, asked.columns, asked.written)
     raw = {row.position: row.values.get(asked.label) for row in rows}
     labels = Labels(raw, own.kind, asked.how.decimal, own.delimiter or ";", "" in own.unlabelled)
     cells = cells_of(asked, rows, labels)
     count = sum(own.left_out.keys().isdisjoint(label) for _, label in cells.labelled)
     dropped = sorted({*own.unlabelled, *cells.unlabelled, *own.left_out})
-    declared: dict[str, Any] = {"source": {"kind": "files", **asked.how.model_dump()}, "split": asked.file.name}
+    declared: dict[str, Any] = {"source": {"kind": "files", **asked.written.model_dump()}, "split": asked.file.name}
     declared |= {"drop_labels": dropped} if dropped else {}
     declared |= {"drop_empty": True} if cells.without_text else {}
     problems += [*cells.problems, *map(asked.of_label, labels.mistakes())]

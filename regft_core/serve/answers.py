@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from regft_core.data.examples import Example, WrongText, means_none, text_of
-from regft_core.data.file_format import Row, Table, WrongFile, column_problems
-from regft_core.data.table import opened
+from regft_core.data.file_format import Row, Table, column_problems
+from regft_core.data.table import readable_as
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.sources import FileFormat
@@ -177,17 +176,7 @@ def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
     """
     said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
     completed = how.model_copy(update=said)
-    if completed == how:
-        return how
-    try:
-        with opened(path, how) as table:
-            if column_problems(table, [*zip(OPTIONS, model.columns)]):
-                return completed
-            if how.encoding != completed.encoding:
-                deque(table.rows, maxlen=0)  # a byte that is not UTF-8 may stand on the last line
-    except WrongFile as wrong:
-        return completed if wrong.code in ("not-utf8", "binary-file", "sheet-missing") else how
-    return how
+    return how if completed == how else readable_as(path, how, completed, [*zip(OPTIONS, model.columns)])
 
 
 def require_columns(table: Table, columns: Sequence[str], keep: Sequence[str], data: Path | str) -> None:

@@ -19,6 +19,7 @@ import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode
+from ruamel.yaml.resolver import implicit_resolvers
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -110,11 +111,19 @@ def edited(file: Path, change: Callable[[Any], None]) -> str:
     return written.getvalue()
 
 
+# The writer in C where there is one: MLflow's files are most of the time that a sync takes.
+class _Writer(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes YAML 1.1, with quotes also around text that YAML 1.2 reads as a number (``1e3``)."""
+
+
+for _versions, _tag, _pattern, _first in implicit_resolvers:
+    if (1, 2) in _versions:
+        _Writer.add_implicit_resolver(_tag, _pattern, _first)
+
+
 def yaml_text(data: Any) -> str:
     """Return plain values as YAML, in their order: short lists and mappings on one line."""
-    # The writer in C where there is one: MLflow's files are most of the time that a sync takes.
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump(data, None, dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110))
+    return str(yaml.dump(data, None, _Writer, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110))
 
 
 def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:

@@ -101,7 +101,7 @@ def changed(document: Document, changes: Iterable[str]) -> Document:
 def put(data: Any, path: tuple[str, ...], value: Any, document: Document) -> None:
     """Set the value at ``path`` of the data of ``document``, or of a copy; sections that are empty or lacking are made.
 
-    Raises ConfigError where the path leads through a value.
+    Raises ConfigError where the path leads through a value, or through what an alias repeats elsewhere.
     """
     for part in path[:-1]:
         if data.get(part) is None:
@@ -110,6 +110,9 @@ def put(data: Any, path: tuple[str, ...], value: Any, document: Document) -> Non
         if not isinstance(data, dict):
             message = f"'{part}' is not a mapping, so '{'.'.join(path)}' cannot be set"
             raise ConfigError([document.problem("not-a-mapping", path, message, "check the key")])
+        if name := getattr(getattr(data, "anchor", None), "value", None):  # one object at several paths
+            message = f"'{part}' has the YAML anchor &{name}: its aliases would change, too"
+            raise ConfigError([document.problem("shared-value", path, message, "write the alias out")])
     data[path[-1]] = value
 
 

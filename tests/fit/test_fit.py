@@ -104,7 +104,15 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert open_project(folder).tasks["reviews"].splits.unlabelled == "more.csv"
     methods = yaml.safe_load((folder / "params.yaml").read_text())["methods"]
     assert methods[3:] == ["lp_ft_share", "distil_unlabelled", "vanilla_no_dropout"]
+    (folder / "pipelines" / "tasks" / "mine.yaml").write_text("# mine\n")
     make(root, folder, arguments(**asked))
+    assert (folder / "pipelines" / "tasks" / "mine.yaml").is_file()
+    for name in ("data/reviews.csv", "dvc.yaml"):
+        as_made = (folder / name).read_bytes()
+        (folder / name).write_bytes(as_made + b"\n")
+        with raises_code(ConfigError, "edited", name):
+            make(root, folder, arguments(**asked, minutes=601.0))
+        (folder / name).write_bytes(as_made)
     capsys.readouterr()
     file = folder / "params.yaml"
     file.write_text(file.read_text() + "# mine\n")
@@ -341,6 +349,14 @@ def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
         else:
             with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
                 decided(folder, "reviews")
+
+
+def test_a_model_is_looked_up_in_the_working_directory(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "tiny", tmp_path / "tiny")
+    asked = Asked(root / "reviews.csv", "review", "verdict")
+    for model in ("tiny", str(tmp_path / "tiny")):  # the working directory is no project
+        assert fitting._draft(Wanted(tmp_path, asked, model=model)).encoders == [str(tmp_path / "tiny")]
+    assert Wanted(root, asked, model="tiny").encoder == "tiny"
 
 
 def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,18 @@ from regft_core.data.prompts import Reading
 from regft_core.data.read_split import read_split
 from regft_core.disk.files import write_text
 from regft_core.fit.new_project import make_project
-from regft_core.fit.own_rows import Asked, OwnRows, read_elsewhere, read_own
+from regft_core.fit.own_rows import Asked, OwnRows, count_unlabelled, read_elsewhere, read_own
 from regft_core.fit.setup import BY_CHARACTERS, other_script, unread
 from regft_core.kinds import find
+from regft_core.schema.sources import FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.read_project import open_project
 from tests.promises.kit import regft
 from tests.small_project import review, write_csv
 from tests.tiny import tiny_model_dir
 
-FILES = [
-    ".dvc/.gitignore",
-    ".dvc/config",
-    ".dvcignore",
-    ".gitignore",
-    "README.md",
-    "dvc.yaml",
-    "params.yaml",
-    "pipelines/tasks/example.yaml",
-]
+FILES = [".dvc/.gitignore", ".dvc/config", ".dvcignore", ".gitignore", "README.md", "dvc.yaml"]
+FILES += ["params.yaml", "pipelines/tasks/example.yaml"]
 
 
 def files(root: Path) -> list[str]:
@@ -198,6 +192,22 @@ def test_a_file_of_other_texts_is_read_as_the_run_reads_it(tmp_path: Path) -> No
         own = read(tmp_path, training)
         found, problems = read_elsewhere(Asked(tmp_path / "rows.csv", "text", "label", ood=(other,)), own)
         assert [one.rows for one in found] == [count], problems
+
+
+def test_each_file_is_read_in_its_own_encoding(tmp_path: Path) -> None:
+    text = "text,label\n" + "".join(f"schön {review(n)} {n},{'ab'[n % 2]}\n" for n in range(40))
+    utf8, western = tmp_path / "utf8.csv", tmp_path / "western.csv"
+    utf8.write_text(text, encoding="utf-8")
+    western.write_text(text, encoding="cp1252")
+    for file, other in ((utf8, western), (western, utf8)):
+        asked = Asked(file, "text", "label", how=FileFormat(encoding="cp1252"), ood=(other,), unlabelled=other)
+        own, _ = read_own(asked)
+        assert own is not None
+        assert own.examples[0].text.startswith("schön")
+        [found], problems = read_elsewhere(asked, own)
+        encoding = "cp1252" if other is western else None
+        assert (problems, found.declared["source"].get("encoding")) == ([], encoding)
+        assert [problem.code for problem in count_unlabelled(replace(asked, ood=()))[1]] == ["not-its-encoding"]
 
 
 # ---------------------------------------------------------------------------------------------------------- languages

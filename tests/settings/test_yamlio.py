@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from regft_core.errors import ConfigError
-from regft_core.settings.document import MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.settings.document import MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml, yaml_text
 from tests.errors import problems_of, raises_code
 
 FILE = Path("/project/params.yaml")
@@ -51,20 +51,19 @@ def test_what_we_accept_dvc_reads_alike(text: str) -> None:
         assert repr(ours) == repr(theirs), text  # 1, 1.0 and true are unlike, and so are orders of keys
 
 
+@given(st.lists(st.text("0179eE+-._oxbinfalsuyNO:=<~#, ", max_size=6)))
+@settings(max_examples=500, deadline=None)
+def test_texts_are_read_as_they_were_written(texts: list[str]) -> None:
+    data = {"a": ["1e3", "0o17", *texts], "b": dict.fromkeys(texts, 1e-7)}
+    assert load(yaml_text(data)).data == data
+
+
 def test_lines_of_keys_and_items() -> None:
     text = "# note\ngrid:\n  tasks: [rte,\n    mrpc]\n  sizes:\n  - 10\n\n  - full\nends: {a: 1}\n"
     document = load(text)
-    assert {path: place.line for path, place in document.places.items()} == {
-        ("grid",): 2,
-        ("grid", "tasks"): 3,
-        ("grid", "tasks", 0): 3,
-        ("grid", "tasks", 1): 4,
-        ("grid", "sizes"): 5,
-        ("grid", "sizes", 0): 6,
-        ("grid", "sizes", 1): 8,
-        ("ends",): 9,
-        ("ends", "a"): 9,
-    }
+    lines = " ".join(f"{dotted(path)}:{place.line}" for path, place in document.places.items())
+    tasks = "grid.tasks:3 grid.tasks[0]:3 grid.tasks[1]:4"
+    assert lines == f"grid:2 {tasks} grid.sizes:5 grid.sizes[0]:6 grid.sizes[1]:8 ends:9 ends.a:9"
     assert document.place(("grid", "sizes", 1, "x")) == ("params.yaml", 8, ("grid", "sizes", 1, "x"))
     assert document.place(("absent",)).line == 0
     assert dotted(("grid", "sizes", 1, "x")) == "grid.sizes[1].x"

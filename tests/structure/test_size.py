@@ -45,7 +45,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/documents": (400, 2),
     "tests/evaluate": (1150, 9),
     "tests/execution": (850, 7),
-    "tests/fit": (700, 3),
+    "tests/fit": (750, 3),
     "tests/gpu": (250, 2),
     "tests/grid": (700, 3),
     "tests/hooks": (250, 1),

@@ -105,8 +105,6 @@ def read_index(value: Any, declared: Declared) -> int:
             hint = "kind: multi_label reads several labels of a row"
             raise WrongLabel(f"label {given(value)} is a list of {len(listed)}; {hint}")
         (value,) = listed
-    if isinstance(value, Mapping):
-        raise WrongLabel(f"label {given(value)} is an object, not a name")
     text = as_text(value)
     if text is None or text == "":
         raise WrongLabel(f"column '{declared.label_column}' has no label ({given(value)})")

@@ -68,7 +68,12 @@ LABELS: dict[str, tuple[dict[str, Any], list[Any], list[int | float | None]]] = 
         [2, -1, "goood", None, "", float("nan"), 0.5, True, LONG, f"-{LONG}", ["good", "bad"], "['good', 'bad']", []],
         [None] * 13,
     ),
-    "no name and no list of names": ({}, [{"good": 1}, [["good"]]], [None] * 2),
+    "no name and no list of names": ({}, [{"good": 1}, [["good"]], [{"good": 1}]], [None] * 3),
+    "an object has no order": (
+        MULTI,
+        [{"b": 1, "a": 0, "c": 0}, {"choices": 1}, '{"b": 1}', {"choices": ["b"]}],
+        [None, None, None, 2],
+    ),
     "label_values are the only values": (
         {"label_values": VALUES},
         [1, "5", 5.0, True, "[x, y]", "good"],

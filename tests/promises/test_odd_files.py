@@ -162,6 +162,11 @@ ODD: dict[str, Odd] = {
     "choices of Label Studio in cells": Odd(
         "a.csv", labelled([json.dumps({"choices": y}) if y[1:] else y[0] for y in LISTED]), plan=UNREAD, task=MULTI
     ),
+    "objects": Odd("a.jsonl", lines([{"gift": 1, "good": 0}, {"good": 1, "gift": 0}] * 20), "label-is-object", UNREAD),
+    "objects in lists": Odd("a.jsonl", lines([[{"name": label}] for label in LABELS]), "label-is-object", UNREAD),
+    "objects as text": Odd(
+        "a.csv", labelled([{"gift": 1, "good": n % 2} for n in range(40)]), "label-is-object", UNREAD
+    ),
     "lists of one label": Odd("a.csv", labelled([f"['{label}']" for label in LABELS]), task=CLASSES),
     "0 and 1 without names": Odd("a.jsonl", lines([[1, 0, 0], [0, 1, 1]] * 20), "labels-without-names", UNREAD),
     "lists, said to be classes": Odd("a.csv", labelled(LISTED), "several-labels", options={"kind": "classification"}),

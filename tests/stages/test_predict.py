@@ -12,7 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
@@ -50,6 +53,14 @@ def test_a_score_takes_labels_as_frames_have_them(model: ServedModel) -> None:
         numbers = [float(one) if isinstance(one, str) else [int(part) for part in one[::-1]] for one in answers]
         assert loaded.score(texts, numbers) == loaded.score(texts, [";".join(one) for one in answers]) == 1
         assert loaded.score(texts, [[*one, "3"] for one in answers]) == 0
+    loaded._model = replace(
+        model, served=loaded._model.served.model_copy(update={"label_delimiter": "|"}), labels=("1", "2")
+    )
+    assert loaded.score(texts, ["|".join(one) or np.nan for one in loaded.predict(texts)]) == 1
+    for labels, dtype in ((("FALSE", "TRUE"), bool), (("1.50", "2.0"), np.float32), (("false", "true"), "boolean")):
+        loaded._model = replace(model, labels=labels)
+        right = pd.Series([yaml.safe_load(str(one)) for one in loaded.predict(texts)]).astype(dtype)
+        assert loaded.score(texts, right) == loaded.score(texts, right.to_numpy()) == 1
 
 
 def test_chunks_change_neither_order_nor_predictions(

@@ -245,7 +245,9 @@ def fit(
             return Path(rows).absolute()
         file = beside / f"{name}.csv"
         try:
-            rows.to_csv(file, index=False, sep=delimiter or ",", encoding=encoding, decimal=decimal or ".")
+            # Without "\r" in the line end a lone one within a text would end a row.
+            told = {"sep": delimiter or ",", "encoding": encoding, "decimal": decimal or ".", "lineterminator": "\r\n"}
+            rows.to_csv(file, index=False, **told)
         except UnicodeEncodeError as error:
             message = f"a data frame has {error.object[error.start]!r}, which {error.encoding} cannot write"
             hint = "leave encoding out: a data frame is then written as UTF-8" if encoding else "correct the cell"

@@ -164,6 +164,7 @@ def test_python_reads_a_file_as_it_is_written(encoder: str, tmp_path: Path) -> N
         ("other.csv", how, ["wrong-minutes"]),
         (frame, how, ["wrong-minutes"]),
         (frame.assign(gradeü=[n + 0.5 for n in range(12)]), {**how, "kind": "regression"}, ["wrong-minutes"]),
+        (frame.assign(review=frame["review"] + "\r\rend\r"), how, ["wrong-minutes"]),
         (frame.assign(review="\u597d"), how, ["not-in-encoding"]),
         ("other.csv", {}, ["not-utf8", "wrong-minutes"]),
         (frame, {"delimiter": ";;"}, ["invalid-value"]),

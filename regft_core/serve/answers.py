@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, ClassVar
 
 from regft_core.data.examples import Example, WrongText, means_none, text_of
@@ -135,7 +136,9 @@ class Writer:
         self._file = file
         self._columns = list(columns)
         if not self._json:
-            self._csv = csv.writer(file, lineterminator="\n")
+            # Python quotes the characters of its line end: without "\r" there a lone one within a text would end a row.
+            lines = SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n"))
+            self._csv = csv.writer(lines, lineterminator="\r\n")
             if header:
                 self._csv.writerow([safe_cell(encodable(name)) for name in self._columns])
 

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from regft_core.data.examples import Example
+from regft_core.data.table import open_table
 from regft_core.errors import DataError, ModelError
 from regft_core.models import devices
 from regft_core.models import precision as precisions
@@ -134,6 +135,15 @@ def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Pat
         predict_file(model, data, data, overwrite=True)
     with raises_code(DataError, "unknown-format", ".csv or .jsonl"):
         predict_file(model, data, data.with_suffix(".parquet"))
+
+
+def test_line_breaks_of_every_kind_stay_within_their_cells(model: ServedModel, tmp_path: Path) -> None:
+    texts = [f"good{mark}film" for mark in ("\r", "\n", "\r\n", "\r\r", "\u2028")] + ["bad\r"]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps({"review": text}) + "\n" for text in texts))
+    predict_file(model, tmp_path / "new.jsonl", tmp_path / "out.csv", keep=["review"])
+    with open_table(tmp_path / "out.csv") as table:
+        assert [row.values["review"] for row in table.rows] == texts
+    assert (tmp_path / "out.csv").read_bytes().startswith(b"row,review,prediction,probability_bad,probability_good\n1")
 
 
 def test_no_cell_is_a_formula(model: ServedModel, tmp_path: Path) -> None:

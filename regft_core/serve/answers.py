@@ -6,6 +6,7 @@ import csv
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,21 +177,19 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
 def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
     """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
 
-    A file that tells its encoding and has the columns is read as it is.
+    What quotes mean no file tells. Else a file that has the columns and is read whole is read as it is; its encoding is
+    completed last, for bytes of another one may be UTF-8 too.
     """
     said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
-    completed = how.model_copy(update=said)
-    if completed == how:
-        return how
-    try:
-        with opened(path, how) as table:
-            if column_problems(table, [*zip(OPTIONS, model.columns)]):
-                return completed
-            if how.encoding != completed.encoding:
-                deque(table.rows, maxlen=0)  # a byte that is not UTF-8 may stand on the last line
-    except WrongFile as wrong:
-        return completed if wrong.code in ("not-utf8", "binary-file", "sheet-missing") else how
-    return how
+    alone = how.model_copy(update={"quoted": said.get("quoted", False)})
+    completed = alone.model_copy(update=said)
+    for one in (alone, completed.model_copy(update={"encoding": how.encoding})) if alone != completed else ():
+        with suppress(WrongFile), opened(path, one) as table:
+            if not column_problems(table, [*zip(OPTIONS, model.columns)]):
+                if (one.encoding, one.delimiter) != (completed.encoding, completed.delimiter):
+                    deque(table.rows, maxlen=0)  # another byte or field may stand on the last line
+                return one
+    return completed
 
 
 def require_columns(table: Table, columns: Sequence[str], keep: Sequence[str], data: Path | str) -> None:

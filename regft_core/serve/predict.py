@@ -274,7 +274,8 @@ def _opened(model: ServedModel, source: IO[bytes], form: str) -> Table:
     """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
     if form != "text":
-        return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}")
+        how = FileFormat(quoted=model.served.file_format.get("quoted", False))
+        return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}", how)
     text, *second = model.columns
     if second:
         raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")

@@ -27,7 +27,7 @@ from regft_core.models.export_record import Served
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.serve.model import ServedModel
-from regft_core.serve.predict import predict_file
+from regft_core.serve.predict import predict_file, predict_stream
 from regft_core.settings.read_project import open_project
 from stages.fit import fit, init
 from tests.errors import codes_of
@@ -302,8 +302,16 @@ def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
         "western.csv": "text;a, b\nschön;x\n".encode("cp1252"),
         "utf.csv": "text\nschön\n".encode(),
         "utf16.csv": "text\nschön\n".encode("utf-16"),
+        "utf, semicolons.csv": "text;a, b\nschön;x\n".encode(),
+        "one column.csv": '"text"\n"schön"\nschön, gut\n'.encode(),
         "two.xlsx": workbook(notes=[["x"]], answers=[["text"], ["schön"]]),
     }.items():
         (tmp_path / name).write_bytes(content)
         predict_file(model, tmp_path / name, tmp_path / f"{name}.jsonl", keep=["text"])
-        assert json.loads((tmp_path / f"{name}.jsonl").read_text())["text"] == "schön"
+        assert json.loads((tmp_path / f"{name}.jsonl").read_text().partition("\n")[0])["text"] == "schön"
+    quoted, content = Model(file_format={"quoted": True}), 'text\tlabel\n"the ""film"""\tgood\n'
+    (tmp_path / "quoted.tsv").write_text(content)
+    predict_file(quoted, tmp_path / "quoted.tsv", tmp_path / "quoted.jsonl", keep=["text"])
+    predict_stream(quoted, io.BytesIO(content.encode()), streamed := io.StringIO(), "tsv", keep=["text"])
+    assert (tmp_path / "quoted.jsonl").read_text() == streamed.getvalue()
+    assert json.loads(streamed.getvalue())["text"] == 'the "film"'

@@ -100,7 +100,7 @@ class LoadedModel(BaseEstimator):
         """Return the share of rows that are answered rightly, labels as frames have the training file's; else R^2."""
         from sklearn.metrics import r2_score
 
-        right, given = [_plain(label) for label in labels], self.predict(texts)
+        right, given = [plain(label) for label in labels], self.predict(texts)
         if not find(self._model.served.kind).has_labels:
             return float(r2_score(right, given))
         return float(np.mean([self._is_right(one, other) for one, other in zip(right, given, strict=True)]))
@@ -129,7 +129,7 @@ class LoadedModel(BaseEstimator):
             if missing := [name for name in names if name not in texts.columns]:
                 hint = f"columns of the training file: {', '.join(names)}; there are {', '.join(texts.columns)}"
                 raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
-            rows: list[Any] = list(texts[names].itertuples(index=False, name=None))
+            rows: list[Any] = [tuple(map(plain, row)) for row in texts[names].itertuples(index=False, name=None)]
         else:
             is_pair = isinstance(texts, tuple) and len(names) == 2 and all(isinstance(part, str) for part in texts)
             given: Any = [texts] if is_pair or isinstance(texts, str) else texts
@@ -150,7 +150,7 @@ class LoadedModel(BaseEstimator):
         return examples
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return numbers and arrays of numpy as Python's."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 

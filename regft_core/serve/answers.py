@@ -130,12 +130,17 @@ def encodable(text: str) -> str:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first."""
+    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first.
 
-    def __init__(self, form: str, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
+    Numbers in the columns ``scores`` have ``DIGITS`` digits in CSV, others all that they have.
+    """
+
+    def __init__(
+        self, form: str, file: IO[str], columns: Sequence[str], scores: Sequence[str] = (), *, header: bool = True
+    ) -> None:
         self._json = form == ".jsonl"
         self._file = file
-        self._columns = list(columns)
+        self._columns, self._scores = list(columns), set(scores)
         if not self._json:
             # Python quotes the characters of its line end: without "\r" there a lone one within a text would end a row.
             lines = SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n"))
@@ -149,11 +154,11 @@ class Writer:
             line = {name: values.get(name) for name in self._columns}
             self._file.write(encodable(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
             return
-        self._csv.writerow([safe_cell(_cell(name, values.get(name))) for name in self._columns])
+        self._csv.writerow([safe_cell(_cell(values.get(name), name in self._scores)) for name in self._columns])
 
 
-def _cell(name: str, value: Any) -> Any:
-    if isinstance(value, float) and name != "prediction":
+def _cell(value: Any, is_score: bool) -> Any:
+    if isinstance(value, float) and is_score:
         return f"{value:.{DIGITS}f}"
     if isinstance(value, bool | list | dict):
         value = json.dumps(value, ensure_ascii=False, default=str)

@@ -30,7 +30,7 @@ from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file, predict_stream
 from tests import warm
 from tests.errors import raises_code
-from tests.small_project import REPOSITORY, read_csv, read_jsonl, review, write_csv
+from tests.small_project import REPOSITORY, parquet, read_csv, read_jsonl, review, write_csv
 from tests.stages.conftest import LONG, Exported
 
 TEXTS = [review(0), LONG, review(3, 20), "a", review(2, 11)]
@@ -137,7 +137,11 @@ def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Pat
         predict_file(model, data, data.with_suffix(".parquet"))
 
 
-def test_line_breaks_of_every_kind_stay_within_their_cells(model: ServedModel, tmp_path: Path) -> None:
+def test_what_is_kept_stays_as_it_is(model: ServedModel, tmp_path: Path) -> None:
+    (tmp_path / "new.parquet").write_bytes(parquet([{"review": "good", "weight": 1.5e-9}]))
+    predict_file(model, tmp_path / "new.parquet", tmp_path / "weights.csv", keep=["weight"])
+    (row,) = read_csv(tmp_path / "weights.csv")
+    assert (row["weight"], len(row["probability_good"])) == ("1.5e-09", len("0.123456"))
     texts = [f"good{mark}film" for mark in ("\r", "\n", "\r\n", "\r\r", "\u2028")] + ["bad\r"]
     (tmp_path / "new.jsonl").write_text("".join(json.dumps({"review": text}) + "\n" for text in texts))
     predict_file(model, tmp_path / "new.jsonl", tmp_path / "out.csv", keep=["review"])

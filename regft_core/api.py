@@ -23,6 +23,7 @@ keep their names and meaning within a version; the changelog names every change 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -34,7 +35,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_list_like
 
+from regft_core.data.examples import WrongText, text_of
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
@@ -46,7 +49,7 @@ from regft_core.lazy import Array
 from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
 from regft_core.schema.sources import FileFormat
-from regft_core.serve.loaded import LoadedModel, Text
+from regft_core.serve.loaded import LoadedModel, Text, plain
 from regft_core.settings.document import Document, edited, load_yaml
 from regft_core.settings.preset import put
 from regft_core.settings.read_project import open_project
@@ -240,12 +243,25 @@ def fit(
     beside = folder.parent / ".regft-fit"  # a file of the user's may have the project's name
     beside.mkdir(parents=True, exist_ok=True)
 
+    def as_file(column: pd.Series[Any]) -> pd.Series[Any]:
+        """Lists of a column as a file has them: in JSON, and those of a text joined as ``text_of`` joins them."""
+        if not column.map(is_list_like).any():
+            return column
+        name, is_text = str(column.name), column.name in (text, pair)
+        written = (lambda cell: text_of(plain(cell), name)) if is_text else _json
+        return column.map(lambda cell: written(cell) if is_list_like(cell) else cell)
+
     def file_of(rows: Path | str | pd.DataFrame, name: str) -> Path:
         if not isinstance(rows, pd.DataFrame):
             return Path(rows).absolute()
         file = beside / f"{name}.csv"
         try:
-            rows.to_csv(file, index=False, sep=delimiter or ",", encoding=encoding, decimal=decimal or ".")
+            # Without "\r" in the line end a lone one within a text would end a row.
+            told = {"sep": delimiter or ",", "encoding": encoding, "decimal": decimal or ".", "lineterminator": "\r\n"}
+            rows.apply(as_file).to_csv(file, index=False, **told)
+        except WrongText as error:
+            hint = "give a text in each row, or a list of texts (keywords)"
+            raise ConfigError([Problem("not-text", "regft.fit", 0, "data", str(error), hint)]) from error
         except UnicodeEncodeError as error:
             message = f"a data frame has {error.object[error.start]!r}, which {error.encoding} cannot write"
             hint = "leave encoding out: a data frame is then written as UTF-8" if encoding else "correct the cell"
@@ -260,6 +276,12 @@ def fit(
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)
     return Fitted(taken.method, taken.path, folder, taken.decision, taken.not_run)
+
+
+def _json(cell: Any) -> str:
+    """Return a list, tuple, set, array or object as JSON; a set in an order that is always the same."""
+    value = sorted(cell, key=str) if isinstance(cell, set | frozenset) else plain(cell)
+    return json.dumps(value, ensure_ascii=False, default=lambda one: plain(one) if hasattr(one, "tolist") else str(one))
 
 
 def _run(folder: Path) -> None:

@@ -77,7 +77,7 @@ def advised(key: str, value: str) -> str:
 
 
 def check_names(names: list[str]) -> list[str]:
-    """Return the names of columns; raises WrongFile for one that occurs twice. Columns without a name are not read."""
+    """Return the names of columns; raises WrongFile for one that occurs twice. One column may have none."""
     if repeated := next((name for name, count in Counter(filter(None, names)).items() if count > 1), None):
         raise WrongFile("column-twice", f"names the column '{repeated}' twice", "rename or remove one of them")
     return names
@@ -91,6 +91,9 @@ def tabular(lines: Lines) -> Table:
     first, names = next(lines, (1, []))
     if not names:
         raise WrongFile("empty-file", "is empty, or its first line is", "its first line names the columns")
+    header = names
+    if names.count("") > 1:  # of several without a name a row would keep the last cell alone
+        names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
     check_names(names)
 
     def rows() -> Iterator[Row]:
@@ -100,7 +103,7 @@ def tabular(lines: Lines) -> Table:
                 message = f"has {len(cells)} cells in {position}, and line {first} names {len(names)} columns"
                 hint = "remove lines above the header, quote cells that hold the delimiter, or use .jsonl"
                 raise WrongFile("field-count", f"{message}: {repr(cells)[:100]}", hint)
-            if cells == names and len(names) > 1:
+            if cells == header and len(names) > 1:
                 raise WrongFile("header-repeated", f"repeats its header in {position}", "remove that line")
             yield Row(position, dict(zip(names, cells, strict=True)))
 

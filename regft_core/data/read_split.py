@@ -15,7 +15,7 @@ from regft_core.data.file_format import Row, Table, below_data, column_problems,
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.kinds import Declared, WrongLabel, find
-from regft_core.kinds._reading import as_text, given
+from regft_core.kinds._reading import as_text, given, listed_labels
 from regft_core.schema.sources import BuiltinSource, Source
 from regft_core.schema.tasks import ColumnsConfig
 
@@ -162,6 +162,8 @@ def _to_example(row: Row, number: int, declaration: Declaration, declared: Decla
             return "without text"
         shown = "missing" if values.get(empty) is None else given(values.get(empty))
         raise WrongText(f"column '{empty}' has no text ({shown}); fill it in, or set drop_empty: true")
+    if names is None and isinstance(raw_label, Mapping) and listed_labels(raw_label) is None:
+        raise WrongLabel(f"label {given(raw_label)} is an object, not a name")
     return example(list(texts.values()), find(declaration.kind).read_label(raw_label, declared))
 
 

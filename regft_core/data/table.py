@@ -118,10 +118,11 @@ def readable_as(path: Path, how: FileFormat, other: FileFormat, wanted: Sequence
         with opened(path, how) as table:
             if column_problems(table, wanted):
                 return other
-            if how.encoding != other.encoding:
-                deque(table.rows, maxlen=0)  # a byte that is not UTF-8 may stand on the last line
+            if (how.encoding, how.delimiter) != (other.encoding, other.delimiter):
+                deque(table.rows, maxlen=0)  # another byte or field may stand on the last line
     except WrongFile as wrong:
-        return other if wrong.code in ("not-utf8", "binary-file", "sheet-missing") else how
+        unlike = wrong.code in ("not-utf8", "binary-file", "sheet-missing") or how.delimiter != other.delimiter
+        return other if unlike else how
     return how
 
 

@@ -7,6 +7,7 @@ else are classes. ``--kind`` says otherwise; ``ordinal`` is never guessed.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from regft_core.data.examples import means_none
 from regft_core.kinds import Kind, find
-from regft_core.kinds._reading import as_text, listed_labels, looks_like_number, to_number
+from regft_core.kinds._reading import as_text, given, listed_labels, looks_like_number, to_number
 from regft_core.names import listing, plural
 
 #: More different numbers than this are values, not classes.
@@ -147,6 +148,10 @@ class Labels:
 
     def mistakes(self) -> Iterator[Wrong]:
         """Yield what is wrong with single cells: lists where one label is wanted, numbers that cannot be read."""
+        if wrong := next((at for at, value in self.raw.items() if _has_object(value)), None):
+            message = f"{wrong}: {given(self.raw[wrong])} has an object, not names of labels"
+            yield "label-is-object", message, "write a row's labels as a list, or a column of 0 and 1 for each label"
+            return
         if self.lists:
             yield from self._wrong_lists()
             return
@@ -190,6 +195,13 @@ class Labels:
             )
             several = ", --kind multi_label as labels that a mark joins" if self._joined is not None else ""
             yield "not-a-number", message, f"{hint}; --kind classification takes each cell as a class{several}"
+
+
+def _has_object(value: Any) -> bool:
+    """Whether a cell is an object, also as text of JSON or Python, or a list of such or of lists."""
+    if (listed := listed_labels(value)) is not None:
+        return any(isinstance(part, Mapping | list | tuple) for part in listed)
+    return isinstance(value, Mapping) or re.match(r"\s*\{\s*['\"].*:.*\}\s*$", str(value), re.DOTALL) is not None
 
 
 def _parts(cell: str, delimiter: str) -> list[str]:

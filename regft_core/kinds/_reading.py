@@ -45,13 +45,15 @@ def listed_labels(value: Any) -> list[Any] | None:
     """Return the labels that one raw value lists, None for a single label.
 
     Lists are those of JSON and Parquet, ``{"choices": [...]}`` (Label Studio), and all of these as text:
-    ``["a", "b"]``, ``['a', 'b']`` (pandas, also for tuples and sets), ``[a, b]``.
+    ``["a", "b"]``, ``['a', 'b']`` (pandas, also for tuples, sets and numbers), ``[a, b]``.
     """
     if isinstance(value, Mapping) and set(value) == {"choices"}:
         value = value["choices"]
     if isinstance(value, list | tuple):
         return list(value)
     text = value.strip() if isinstance(value, str) else ""
+    if python := re.fullmatch(r"\(\)|(?:frozen)?set\((.*)\)", text, re.DOTALL):
+        text = python[1] or "[]"
     if text[:1] not in ("[", "(", "{") or text[-1:] not in ("]", ")", "}"):
         return None
     try:
@@ -61,6 +63,9 @@ def listed_labels(value: Any) -> list[Any] | None:
         quoted = re.findall(rf"{_QUOTED}(?=\s*,|\s*$|\s+['\"])", inner)
         if quoted and re.fullmatch(rf"{_QUOTED}(?:\s*[,\s]\s*{_QUOTED})*", inner):
             return [part[1:-1].replace("\\'", "'").replace('\\"', '"') for part in quoted]
+        numbers = [to_number(part) for part in re.split(r"\s*,\s*|\s+", inner)]
+        if None not in numbers and ("," in text or text[0] != "("):
+            return numbers
         return [part.strip() for part in inner.split(",")] if text[0] == "[" and "," in inner else None
     return listed_labels(parsed) if isinstance(parsed, list | dict) else None
 
@@ -105,8 +110,6 @@ def read_index(value: Any, declared: Declared) -> int:
             hint = "kind: multi_label reads several labels of a row"
             raise WrongLabel(f"label {given(value)} is a list of {len(listed)}; {hint}")
         (value,) = listed
-    if isinstance(value, Mapping):
-        raise WrongLabel(f"label {given(value)} is an object, not a name")
     text = as_text(value)
     if text is None or text == "":
         raise WrongLabel(f"column '{declared.label_column}' has no label ({given(value)})")

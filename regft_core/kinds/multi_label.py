@@ -44,7 +44,7 @@ class MultiLabel(Kind):
 
     def read_label(self, value: Any, declared: Declared) -> int:
         listed = listed_labels(value)
-        if listed is None and isinstance(value, Mapping):
+        if listed is None and isinstance(value, Mapping):  # a column of each label: no cell is an object here
             return sum(_flag(cell, column) << bit for bit, (column, cell) in enumerate(value.items()))
         if listed is not None:
             parts = listed

@@ -102,6 +102,7 @@ class Served(Part):
         offsets: added to the logarithms of its probabilities (of several labels to their log odds) before the decision;
             empty where the most probable label is the decision.
         at_least_one: of several labels, whether the most probable one is given where none is above 0.5.
+        label_delimiter: what stands between the labels of a cell of the training file.
         file_format: how the file of the training rows was read, as far as that was said (encoding, delimiter, sheet).
         refit: None for the model of a run that was judged itself.
     """
@@ -124,6 +125,7 @@ class Served(Part):
     offsets: tuple[float, ...] = ()
     at_least_one: bool = False
     refit: Refit | None = None
+    label_delimiter: str = ";"
     file_format: dict[Literal["delimiter", "encoding", "quoted", "sheet"], Any] = {}
     prompt: ServedPrompt | None = None
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, ClassVar
 
 from regft_core.data.examples import Example, WrongText, means_none, text_of
@@ -127,14 +128,21 @@ def encodable(text: str) -> str:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first."""
+    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first.
 
-    def __init__(self, form: str, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
+    Numbers in the columns ``scores`` have ``DIGITS`` digits in CSV, others all that they have.
+    """
+
+    def __init__(
+        self, form: str, file: IO[str], columns: Sequence[str], scores: Sequence[str] = (), *, header: bool = True
+    ) -> None:
         self._json = form == ".jsonl"
         self._file = file
-        self._columns = list(columns)
+        self._columns, self._scores = list(columns), set(scores)
         if not self._json:
-            self._csv = csv.writer(file, lineterminator="\n")
+            # Python quotes the characters of its line end: without "\r" there a lone one within a text would end a row.
+            lines = SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n"))
+            self._csv = csv.writer(lines, lineterminator="\r\n")
             if header:
                 self._csv.writerow([safe_cell(encodable(name)) for name in self._columns])
 
@@ -144,11 +152,11 @@ class Writer:
             line = {name: values.get(name) for name in self._columns}
             self._file.write(encodable(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
             return
-        self._csv.writerow([safe_cell(_cell(name, values.get(name))) for name in self._columns])
+        self._csv.writerow([safe_cell(_cell(values.get(name), name in self._scores)) for name in self._columns])
 
 
-def _cell(name: str, value: Any) -> Any:
-    if isinstance(value, float) and name != "prediction":
+def _cell(value: Any, is_score: bool) -> Any:
+    if isinstance(value, float) and is_score:
         return f"{value:.{DIGITS}f}"
     if isinstance(value, bool | list | dict):
         value = json.dumps(value, ensure_ascii=False, default=str)
@@ -172,11 +180,16 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
 def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
     """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
 
-    A file that tells its encoding and has the columns is read as it is.
+    What quotes mean no file tells. Else a file that has the columns and is read whole is read as it is; its encoding is
+    completed last, for bytes of another one may be UTF-8 too.
     """
     said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
-    completed = how.model_copy(update=said)
-    return how if completed == how else readable_as(path, how, completed, [*zip(OPTIONS, model.columns)])
+    alone = how.model_copy(update={"quoted": said.get("quoted", False)})
+    completed, wanted = alone.model_copy(update=said), [*zip(OPTIONS, model.columns)]
+    if alone == completed:
+        return completed
+    in_utf8 = readable_as(path, completed.model_copy(update={"encoding": how.encoding}), completed, wanted)
+    return readable_as(path, alone, in_utf8, wanted)
 
 
 def require_columns(table: Table, columns: Sequence[str], keep: Sequence[str], data: Path | str) -> None:

@@ -175,6 +175,7 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
         answered_by=by,
         temperature=temperature,
         refit=refit,
+        label_delimiter=columns.label_delimiter or ";",
         # What was said of the training file, but for its numbers.
         file_format=source.model_dump(exclude={"kind", "decimal"}) if isinstance(source, FilesSource) else {},
         prompt=_prompt(context, trained) if answering is None else None,

@@ -16,7 +16,7 @@ from regft_core.data.examples import Example, WrongText
 from regft_core.data.file_format import Row
 from regft_core.errors import DataError
 from regft_core.kinds import find
-from regft_core.kinds._reading import as_text, listed_labels
+from regft_core.kinds._reading import as_text, listed_labels, to_number
 from regft_core.kinds.multi_label import SEPARATOR
 from regft_core.models.devices import visible_devices
 from regft_core.serve.answers import Counted, answers, example_of
@@ -97,19 +97,25 @@ class LoadedModel(BaseEstimator):
         return np.asarray(found, dtype=np.float64).reshape(len(examples), len(self.classes_))
 
     def score(self, texts: Iterable[Text] | pd.DataFrame, labels: Iterable[Any]) -> float:
-        """Return the share of rows that are answered rightly, numbers as the training file has them; else R^2."""
+        """Return the share of rows that are answered rightly, labels as frames have the training file's; else R^2."""
         from sklearn.metrics import r2_score
 
-        right, given = list(labels), self.predict(texts)
+        right, given = [plain(label) for label in labels], self.predict(texts)
         if not find(self._model.served.kind).has_labels:
             return float(r2_score(right, given))
         return float(np.mean([self._is_right(one, other) for one, other in zip(right, given, strict=True)]))
 
     def _is_right(self, label: Any, answer: Any) -> bool:
-        if not self._joined or answer is None:
-            return answer in (str(label).strip(), as_text(label))
-        if isinstance(label, str):
-            label = label.split(SEPARATOR) if (listed := listed_labels(label)) is None else listed
+        if answer is None:
+            return False
+        if not self._joined:  # pandas reads TRUE as a truth value and 1.50 as a number
+            spelled, typed = (str(label).strip(), as_text(label)), isinstance(label, int | float)
+            return answer in spelled or (typed and (answer.lower() in spelled or to_number(answer) == label))
+        if as_text(label) is None:
+            label = ()
+        elif isinstance(label, str):
+            text = label.replace(self._model.served.label_delimiter, SEPARATOR)
+            label = text.split(SEPARATOR) if (listed := listed_labels(label)) is None else listed
         return {as_text(one) for one in label} - {""} == set(answer)
 
     @property
@@ -123,7 +129,7 @@ class LoadedModel(BaseEstimator):
             if missing := [name for name in names if name not in texts.columns]:
                 hint = f"columns of the training file: {', '.join(names)}; there are {', '.join(texts.columns)}"
                 raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
-            rows: list[Any] = list(texts[names].itertuples(index=False, name=None))
+            rows: list[Any] = [tuple(map(plain, row)) for row in texts[names].itertuples(index=False, name=None)]
         else:
             is_pair = isinstance(texts, tuple) and len(names) == 2 and all(isinstance(part, str) for part in texts)
             given: Any = [texts] if is_pair or isinstance(texts, str) else texts
@@ -142,6 +148,11 @@ class LoadedModel(BaseEstimator):
                 raise DataError("no-text", f"row {number} has no text\n    -> leave the row out")
             examples.append(example)
         return examples
+
+
+def plain(value: Any) -> Any:
+    """Return numbers and arrays of numpy as Python's."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _load_pyfunc(path: str) -> Any:

@@ -89,7 +89,7 @@ def pick_file(
     unsure = uncertainty(scores, model.served.kind)
     chosen = choose(unsure, vectors, k) if vectors is not None else np.argsort(-unsure, kind="stable")[:k].tolist()
     kind, file = find(model.served.kind), io.StringIO()
-    writer = Writer(out.suffix.lower(), file, [*names, *own])
+    writer = Writer(out.suffix.lower(), file, [*names, *own], own[1:])
     for index in chosen:
         answer = kind.answer(model.served.deciding(scores[index].tolist()), model.labels)
         writer.row({**rows[index].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)})

@@ -29,6 +29,7 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import explained, fsync, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, RegftError, StoreError
+from regft_core.kinds import find
 from regft_core.names import plural
 from regft_core.output import console
 from regft_core.schema.sources import UNSAID, FileFormat
@@ -110,7 +111,8 @@ def predict_file(
         names = answer_columns(model, keep, data)
         with partial_file(out, _key(model, data, how, keep, names)) as (file, before, keep_lines):
             counted = Counted(**before)
-            writer = Writer(out.suffix.lower(), file, names, header=not before)
+            scores = find(model.served.kind).score_columns(model.labels)
+            writer = Writer(out.suffix.lower(), file, names, scores, header=not before)
             if before:
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
@@ -274,7 +276,8 @@ def _opened(model: ServedModel, source: IO[bytes], form: str) -> Table:
     """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
     if form != "text":
-        return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}")
+        how = FileFormat(quoted=model.served.file_format.get("quoted", False))
+        return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}", how)
     text, *second = model.columns
     if second:
         raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")

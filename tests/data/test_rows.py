@@ -68,7 +68,12 @@ LABELS: dict[str, tuple[dict[str, Any], list[Any], list[int | float | None]]] = 
         [2, -1, "goood", None, "", float("nan"), 0.5, True, LONG, f"-{LONG}", ["good", "bad"], "['good', 'bad']", []],
         [None] * 13,
     ),
-    "no name and no list of names": ({}, [{"good": 1}, [["good"]]], [None] * 2),
+    "no name and no list of names": ({}, [{"good": 1}, [["good"]], [{"good": 1}]], [None] * 3),
+    "an object has no order": (
+        MULTI,
+        [{"b": 1, "a": 0, "c": 0}, {"choices": 1}, '{"b": 1}', {"choices": ["b"]}],
+        [None, None, None, 2],
+    ),
     "label_values are the only values": (
         {"label_values": VALUES},
         [1, "5", 5.0, True, "[x, y]", "good"],
@@ -80,6 +85,11 @@ LABELS: dict[str, tuple[dict[str, Any], list[Any], list[int | float | None]]] = 
         MULTI,
         ["a;c", "", "['a' 'c']", "('a',)", "{'a', 'b'}", "[a, b]", "[]", ["a", "c"], [0, 2]],
         [0b101, 0, 0b101, 0b001, 0b011, 0b011, 0, 0b101, 0b101],
+    ),
+    "lists as Python writes them": (
+        {**MULTI, "labels": ("1", "2", "a"), "label_values": {"1": "1", "2": "2", "a": "a"}},
+        ["()", "set()", "frozenset()", "frozenset({'a'})", "(1, 2)", "{2}", "[1 2]", "[2. 1.]", "(1)"],
+        [0, 0, 0, 4, 3, 2, 3, 3, None],
     ),
     "one for each label, or positions?": (MULTI, ["[0, 1, 1]", [1, 1], "['a', 'd']", None], [None] * 4),
     "targets that are not finite, or not in range": (

@@ -27,7 +27,7 @@ from regft_core.models.export_record import Served
 from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.serve.model import ServedModel
-from regft_core.serve.predict import predict_file
+from regft_core.serve.predict import predict_file, predict_stream
 from regft_core.settings.read_project import open_project
 from stages.fit import fit, init
 from tests.errors import codes_of
@@ -161,6 +161,11 @@ ODD: dict[str, Odd] = {
     "choices of Label Studio": Odd("a.jsonl", lines([{"choices": y} for y in LISTED]), plan=UNREAD, task=MULTI),
     "choices of Label Studio in cells": Odd(
         "a.csv", labelled([json.dumps({"choices": y}) if y[1:] else y[0] for y in LISTED]), plan=UNREAD, task=MULTI
+    ),
+    "objects": Odd("a.jsonl", lines([{"gift": 1, "good": 0}, {"good": 1, "gift": 0}] * 20), "label-is-object", UNREAD),
+    "objects in lists": Odd("a.jsonl", lines([[{"name": label}] for label in LABELS]), "label-is-object", UNREAD),
+    "objects as text": Odd(
+        "a.csv", labelled([{"gift": 1, "good": n % 2} for n in range(40)]), "label-is-object", UNREAD
     ),
     "lists of one label": Odd("a.csv", labelled([f"['{label}']" for label in LABELS]), task=CLASSES),
     "0 and 1 without names": Odd("a.jsonl", lines([[1, 0, 0], [0, 1, 1]] * 20), "labels-without-names", UNREAD),
@@ -297,8 +302,16 @@ def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
         "western.csv": "text;a, b\nschön;x\n".encode("cp1252"),
         "utf.csv": "text\nschön\n".encode(),
         "utf16.csv": "text\nschön\n".encode("utf-16"),
+        "utf, semicolons.csv": "text;a, b\nschön;x\n".encode(),
+        "one column.csv": '"text"\n"schön"\nschön, gut\n'.encode(),
         "two.xlsx": workbook(notes=[["x"]], answers=[["text"], ["schön"]]),
     }.items():
         (tmp_path / name).write_bytes(content)
         predict_file(model, tmp_path / name, tmp_path / f"{name}.jsonl", keep=["text"])
-        assert json.loads((tmp_path / f"{name}.jsonl").read_text())["text"] == "schön"
+        assert json.loads((tmp_path / f"{name}.jsonl").read_text().partition("\n")[0])["text"] == "schön"
+    quoted, content = Model(file_format={"quoted": True}), 'text\tlabel\n"the ""film"""\tgood\n'
+    (tmp_path / "quoted.tsv").write_text(content)
+    predict_file(quoted, tmp_path / "quoted.tsv", tmp_path / "quoted.jsonl", keep=["text"])
+    predict_stream(quoted, io.BytesIO(content.encode()), streamed := io.StringIO(), "tsv", keep=["text"])
+    assert (tmp_path / "quoted.jsonl").read_text() == streamed.getvalue()
+    assert json.loads(streamed.getvalue())["text"] == 'the "film"'

@@ -49,6 +49,10 @@ def test_rows_are_written_whole_with_prediction_and_uncertainty(exported: Export
     assert list(rows[0]) == ["id", "review", "prediction", "uncertainty"]
     assert len({row["review"] for row in rows}) == 5
     assert all(row["review"] == [*texts, texts[0]][int(row["id"])] for row in rows)
+    (tmp_path / "unnamed.csv").write_text(",review,\n17,good film,\n18,bad film,x\n")
+    pick_file(model, tmp_path / "unnamed.csv", tmp_path / "named.csv", 2)
+    picked = [(row["column 1"], row["review"], row["column 3"]) for row in read_csv(tmp_path / "named.csv")]
+    assert sorted(picked) == [("17", "good film", ""), ("18", "bad film", "x")]
     unsure = [float(row["uncertainty"]) for row in rows]
     assert unsure[0] == max(unsure)
     for out, code in ((tmp_path / "out.csv", "in-the-way"), (data, "output-is-input")):

@@ -12,9 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 from regft_core.data.examples import Example
+from regft_core.data.table import open_table
 from regft_core.errors import DataError, ModelError
 from regft_core.models import devices
 from regft_core.models import precision as precisions
@@ -26,7 +30,7 @@ from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file, predict_stream
 from tests import warm
 from tests.errors import raises_code
-from tests.small_project import REPOSITORY, read_csv, read_jsonl, review, write_csv
+from tests.small_project import REPOSITORY, parquet, read_csv, read_jsonl, review, write_csv
 from tests.stages.conftest import LONG, Exported
 
 TEXTS = [review(0), LONG, review(3, 20), "a", review(2, 11)]
@@ -50,6 +54,14 @@ def test_a_score_takes_labels_as_frames_have_them(model: ServedModel) -> None:
         numbers = [float(one) if isinstance(one, str) else [int(part) for part in one[::-1]] for one in answers]
         assert loaded.score(texts, numbers) == loaded.score(texts, [";".join(one) for one in answers]) == 1
         assert loaded.score(texts, [[*one, "3"] for one in answers]) == 0
+    loaded._model = replace(
+        model, served=loaded._model.served.model_copy(update={"label_delimiter": "|"}), labels=("1", "2")
+    )
+    assert loaded.score(texts, ["|".join(one) or np.nan for one in loaded.predict(texts)]) == 1
+    for labels, dtype in ((("FALSE", "TRUE"), bool), (("1.50", "2.0"), np.float32), (("false", "true"), "boolean")):
+        loaded._model = replace(model, labels=labels)
+        right = pd.Series([yaml.safe_load(str(one)) for one in loaded.predict(texts)]).astype(dtype)
+        assert loaded.score(texts, right) == loaded.score(texts, right.to_numpy()) == 1
 
 
 def test_chunks_change_neither_order_nor_predictions(
@@ -123,6 +135,19 @@ def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Pat
         predict_file(model, data, data, overwrite=True)
     with raises_code(DataError, "unknown-format", ".csv or .jsonl"):
         predict_file(model, data, data.with_suffix(".parquet"))
+
+
+def test_what_is_kept_stays_as_it_is(model: ServedModel, tmp_path: Path) -> None:
+    (tmp_path / "new.parquet").write_bytes(parquet([{"review": "good", "weight": 1.5e-9}]))
+    predict_file(model, tmp_path / "new.parquet", tmp_path / "weights.csv", keep=["weight"])
+    (row,) = read_csv(tmp_path / "weights.csv")
+    assert (row["weight"], len(row["probability_good"])) == ("1.5e-09", len("0.123456"))
+    texts = [f"good{mark}film" for mark in ("\r", "\n", "\r\n", "\r\r", "\u2028")] + ["bad\r"]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps({"review": text}) + "\n" for text in texts))
+    predict_file(model, tmp_path / "new.jsonl", tmp_path / "out.csv", keep=["review"])
+    with open_table(tmp_path / "out.csv") as table:
+        assert [row.values["review"] for row in table.rows] == texts
+    assert (tmp_path / "out.csv").read_bytes().startswith(b"row,review,prediction,probability_bad,probability_good\n1")
 
 
 def test_no_cell_is_a_formula(model: ServedModel, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def decide(
     metric, names, judges = block.primary, [row.method for row in entered], config.decide_by or ("dev",)
     others = [] if config.decide_by else [n for n, own in arms.items() if n != "dev" and own.count >= FEWEST_ROWS]
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
-    point = point_of(metric, np.concatenate([tables[name][0].ravel() for name in judges]))
+    point = point_of(metric, (row.scores["dev"][metric].estimate.mean for row in block.rows))
 
     def held(sets: Sequence[str]) -> list[Belief]:
         """On the mean over sets; resamples of further sets are shuffled, since sets of one size share theirs."""
@@ -87,7 +87,7 @@ def decide(
     failed = [f"{r.method} ({len(r.failed)} of {plural(len(r.runs), 'seed')} failed)" for r in block.rows if r.failed]
     left_out = [*failed, *(f"{name} (no result)" for name in block.absent)]
     text = (
-        *_expected(block, choices, pick, usual, config, share),
+        *_expected(block, choices, pick, usual, config, share, point),
         *_weak(block, pick, baseline, claims),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config.confidence),
@@ -124,8 +124,9 @@ def _pick(
 
 
 def _expected(
-    block: Block, choices: Sequence[Choice], pick: Choice, usual: Choice, config: ReportConfig, share: float
-) -> Iterator[str]:
+    block: Block, choices: Sequence[Choice], pick: Choice, usual: Choice, config: ReportConfig, share: float,
+    point: float,
+) -> Iterator[str]:  # fmt: skip
     """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
 
     Args:
@@ -144,11 +145,12 @@ def _expected(
         lucky += str(len(choices))
     yield f"Expect {score(pick.belief.expected, metric)}{bounds}{trained} on new data{basis}{lucky}."
     if pick.score.n == 1:
+        spread = points(USUAL_SPREAD * point, metric)
         yield (
-            f"One seed shows no spread; a standard deviation of about {number(USUAL_SPREAD, 1)} points is assumed. "
+            f"One seed shows no spread; a standard deviation of about {spread} is assumed. "
             "Add seeds before you rely on it."
         )
-    lost = f"{points(pick.belief.loss, metric)}, within the tolerance of {number(config.tolerance, 1)}"
+    lost = f"{points(pick.belief.loss, metric)}, within the tolerance of {points(config.tolerance * point, metric)}"
     if pick is not usual and pick.elsewhere is not None and usual.elsewhere is not None:
         gained = points(usual.elsewhere.loss - pick.elsewhere.loss, metric)
         yield (

@@ -62,11 +62,10 @@ def points(value: float | None, metric: str, signed: bool = False) -> str:
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:
-    """One shown point in the metric's unit; without bounds one per cent of the median score, of those not NaN."""
-    described = metrics.find(metric)
-    if math.isinf(described.largest_difference):
-        return 0.01 * (abs(median([score for score in scores if not math.isnan(score)] or [1.0])) or 1.0)
-    return 1 / described.factor
+    """One shown point in the metric's unit; of one that is shown as it is, 1% of the median score, of those not NaN."""
+    if (times := factor(metric)) != 1:
+        return 1 / times
+    return 0.01 * (abs(median([score for score in scores if not math.isnan(score)] or [1.0])) or 1.0)
 
 
 def ratio(value: float | None) -> str:

@@ -58,7 +58,7 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
             confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
             if c.estimate.n > 1:
                 point = point_of(c.metric, (row.scores["dev"][c.metric].estimate.mean for row in block.rows))
-                wanted, error = difference / metrics.find(c.metric).factor, 1 - confidence
+                wanted, error = difference * point, 1 - confidence
                 plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
             if plan is not None and plan.safe is not None:
                 added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}

@@ -14,6 +14,7 @@ import pytest
 
 from regft_core.report import decide as decide_module
 from regft_core.report.decide import decide
+from regft_core.report.formatting import point_of, points
 from regft_core.report.leaderboard import alerts
 from regft_core.report.results import Results
 from regft_core.report.values import Choice, Decision
@@ -36,6 +37,15 @@ def test_one_seed_is_decided_with_an_assumed_spread_and_without_any_finished_run
     arms = {name: Arm(failed={0: "NaN"}) for name in ("vanilla", "other")}
     nothing = make(arms, {"sst2": Task(n=60)}, [0]).report.blocks[0]
     assert (nothing.taken, nothing.decision.choices, nothing.decision.command) == ("", (), "")
+
+
+@pytest.mark.parametrize("metric", ["r2", "mse"])
+def test_a_point_is_the_shown_one_or_a_hundredth_of_the_median_score(make: Any, metric: str) -> None:
+    built = make({"vanilla": Arm(0.3), "other": Arm(0.95)}, {"stars": Task("regression", (metric,), ood=())}, [0])
+    means = [row.scores["dev"][metric].estimate.mean for row in built.report.blocks[0].rows]
+    point = 0.01 if metric == "r2" else 0.005 * sum(means)
+    assert point_of(metric, means) == pytest.approx(point)
+    assert f"about {points(4.5 * point, metric)} is assumed" in said(built)
 
 
 # ------------------------------------------------------------------ cost, tolerance, looks, other sets

@@ -1,8 +1,9 @@
 """How often a comparison was looked at with other seeds: an append-only file in the run store.
 
 A look is a report that shows the difference of two methods on a set of seeds. A second report of the same runs adds
-nothing. A look belongs to a comparison when it shares a run of both methods with it, told by the runs' keys: another
-hyper-parameter is another comparison, seeds taken away or swapped are a look like seeds added. The file lies beside
+nothing. A look belongs to a comparison when it shares a run of both methods with it, told by the runs' keys, whichever
+is taken from the other: another hyper-parameter is another comparison, seeds taken away or swapped are a look like
+seeds added, and so is another name or a turned pair. The file lies beside
 the runs because it must live as long as they do, and survive DVC, which deletes the outputs of its stages.
 """
 
@@ -20,7 +21,7 @@ from regft_core.errors import StoreError
 from regft_core.report.formatting import listed
 
 if TYPE_CHECKING:
-    from regft_core.report.values import Block, Comparison
+    from regft_core.report.values import Block, Comparison, Pair
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Looks:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._known: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+        self._known: dict[str, list[dict[str, str]]] = {}
         self._new: list[str] = []
         try:
             lines = path.read_text(encoding="utf-8").splitlines() if path is not None else []
@@ -57,26 +58,28 @@ class Looks:
         for line in lines:
             try:
                 look = json.loads(line)
-                looks = self._known.setdefault((look["block"], look["method"], look["minus"]), [])
+                looks = self._known.setdefault(look["block"], [])
             except (ValueError, KeyError, TypeError):
                 continue  # the torn last line of a machine that lost power
             if look["runs"] not in looks:
                 looks.append(look["runs"])
 
-    def at(self, block: str, method: str, other: str, runs: Mapping[str, str]) -> Look | None:
-        """Return which look at ``method`` minus ``other`` these ``runs`` are, and remember it; None without runs."""
-        if not runs:
+    def at(self, pair: Pair, block: str, first: Mapping[int, str], second: Mapping[int, str]) -> Look | None:
+        """Return which look at both runs (seed -> key) of ``pair`` this is, and keep it; None without common seeds."""
+        if not (runs := digests(first, second)):
             return None
-        looks = self.before(block, method, other, runs)
-        if runs not in looks:
-            looks.append(dict(runs))
-            self._known.setdefault((block, method, other), []).append(dict(runs))
-            self._new.append(canonical_json({"block": block, "method": method, "minus": other, "runs": runs}))
-        return Look(looks.index(dict(runs)) + 1, tuple(map(len, looks)))
+        looks, turned = self.before(block, first, second), digests(second, first)
+        at = next((n for n, look in enumerate(looks) if look in (runs, turned)), len(looks))
+        if at == len(looks):
+            looks.append(runs)
+            self._known.setdefault(block, []).append(runs)
+            self._new.append(canonical_json({"block": block, "method": pair.method, "minus": pair.other, "runs": runs}))
+        return Look(at + 1, tuple(map(len, looks)))
 
-    def before(self, block: str, method: str, other: str, runs: Mapping[str, str]) -> list[dict[str, str]]:
-        """The looks so far that share a pair of runs with ``runs`` (of ``digests``), in order."""
-        return [look for look in self._known.get((block, method, other), []) if look.items() & runs.items()]
+    def before(self, block: str, first: Mapping[int, str], second: Mapping[int, str]) -> list[dict[str, str]]:
+        """The looks so far that share a pair of runs with these of two methods, in either order."""
+        own = digests(first, second).items() | digests(second, first).items()
+        return [look for look in self._known.get(block, []) if look.items() & own]
 
     def save(self) -> None:
         """Append the new looks; a store that cannot be written (a read-only share) only warns."""

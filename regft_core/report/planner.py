@@ -14,7 +14,7 @@ from regft_core import metrics
 from regft_core.names import aligned, duration
 from regft_core.report import build_report
 from regft_core.report.formatting import listed, number, point_of
-from regft_core.report.looks import Looks, digests
+from regft_core.report.looks import Looks
 from regft_core.report.read_grid import Inputs
 from regft_core.report.values import Comparison
 from regft_core.settings.project import Cell
@@ -50,8 +50,8 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
         rows, earlier = {row.method: row for row in block.rows}, Counter[str]()
         compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
         for c in compared:
-            pairs = digests(rows[c.method].finished, rows[c.other].finished)
-            earlier[c.role] = max(earlier[c.role], len(looks.before(block.name, c.method, c.other, pairs)))
+            before = looks.before(block.name, rows[c.method].finished, rows[c.other].finished)
+            earlier[c.role] = max(earlier[c.role], len(before))
         for c in compared:
             # The planned first look has the whole error; a later one its share.
             parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1

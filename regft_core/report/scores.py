@@ -15,7 +15,7 @@ from regft_core.kinds import find
 from regft_core.report.decide import decide
 from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
-from regft_core.report.looks import Looks, digests
+from regft_core.report.looks import Looks
 from regft_core.report.read_grid import BlockData, CellData, Inputs
 from regft_core.report.values import Block, Comparison, Decision, Pair, Row, Score
 from regft_core.schema.params import ReportConfig
@@ -180,8 +180,7 @@ def compared(
     comparisons = []
     for role in dict.fromkeys(pair.role for pair in pairs):
         family = [pair for pair in pairs if pair.role == role]
-        runs = [digests(finished[pair.method], finished[pair.other]) for pair in family]
-        looked = [looks.at(data.name, pair.method, pair.other, own) for pair, own in zip(family, runs)]
+        looked = [looks.at(pair, data.name, finished[pair.method], finished[pair.other]) for pair in family]
         if config.looks == "planned":  # the one that was planned costs nothing
             looked = [None if look is None or len(look.seeds) == 1 else look for look in looked]
         parts = max((shares(look.number) for look in looked if look is not None), default=1)

@@ -75,6 +75,16 @@ def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_p
     assert (c.look.number, c.look.seeds, c.verdict.confidence) == (1, (6,), pytest.approx(0.975))
 
 
+def test_a_turned_or_renamed_pair_of_the_same_runs_is_looked_at_again(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    with edited(file) as lines:
+        for line in lines:
+            line["method"] = "before"
+    turned = report(project, 6, file, reference="good").blocks[0].row("vanilla").against("reference")[0]
+    assert (turned.look.number, turned.look.seeds) == (2, (3, 6))
+
+
 def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, tmp_path: Path) -> None:
     file = tmp_path / "looks.jsonl"
     report(project, 3, file)

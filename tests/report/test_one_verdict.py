@@ -130,7 +130,6 @@ from regft_core.lazy import np
 
 KINDS = ("classification",)
 LOWER_IS_BETTER = True
-NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, 1.0)
 
 

@@ -16,7 +16,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from regft_core.report.formatting import number, score
 from tests.report import grids
-from tests.report.synthetic import Arm, Task
+from tests.report.synthetic import Arm, Task, edited
 
 
 def rows_of(root: Any, method: str, seed: int = 0) -> tuple[list[int], list[int], list[list[float]]]:
@@ -99,6 +99,16 @@ def test_links_lead_to_places_of_the_page_and_text_from_files_is_escaped(built: 
     for hostile in ("<script>alert", "<b>fine</b>", "<keeps>"):
         assert hostile not in source
         assert html.escape(hostile) in source
+
+
+def test_of_each_task_the_page_says_what_its_runs_were_trained_with(make: Any) -> None:
+    task, chosen = Task(n=60, ood=()), {"checkpoint": "best_on_split"}
+    built = make({"vanilla": Arm(), "good": Arm(0.9, overrides=chosen)}, {"x": task, "y": task}, [0, 1])
+    with edited(built.root / "work/finetune/good/y/300/manifest.json") as manifest:
+        manifest["settings"]["phases"]["finetune"]["training"] |= {"checkpoint": "last", "learning_rate": 0.5}
+    page = built.again("reports").html
+    assert ["good" in text for text in re.findall(r"evaluated by accuracy[^.]*", page)] == [True, False]
+    assert "no best epoch" not in page
 
 
 # ------------------------------------------------------------------------------------------------------- in a browser

@@ -124,6 +124,7 @@ def _block(
         "large": large,
         "sets": list(block.set_rows),
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
+        "best_epoch": [row.method for row in rows if row.finetune.training.get("checkpoint", "last") != "last"],
         "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
         "pairs": [pair for row in rows for pair in _pairs(row)],
         "without_curve": [name for name, cell in block.cells.items() if cell.curves.empty],

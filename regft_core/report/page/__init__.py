@@ -92,7 +92,7 @@ def render(
         size_numbers=size_numbers,
         methods={name: methods[name] for name in present},
         as_control={name: as_control(name, inputs) for name in present},
-        uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
+        uses={name: _uses([pair for pair in rows if pair[1].method == name]) for name in present},
         sources=[
             (name, source)
             for name in present
@@ -143,10 +143,17 @@ def _pairs(row: Row) -> list[dict[str, Any]]:
     ]
 
 
-def _uses(rows: Sequence[Row]) -> dict[str, Any]:
-    """Variants, degradations and changed settings of one method's runs, over all blocks."""
+def _uses(of: Sequence[tuple[Block, Row]]) -> dict[str, Any]:
+    """Variants, degradations and changed settings of a method's runs, with the tasks of what not all of them change."""
+    rows, changes = [row for _, row in of], dict[str, tuple[str, Any, list[str]]]()
+    for block, row in of:
+        for key, values in row.overrides.items():
+            changes.setdefault(canonical_json([key, values]), (key, values, []))[2].append(block.task)
     return {
         "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
         "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
-        "overrides": {key: values for row in rows for key, values in row.overrides.items()},
+        "overrides": [
+            (key, values, [*dict.fromkeys(tasks)] if len(tasks) < len(of) else [])
+            for key, values, tasks in changes.values()
+        ],
     }

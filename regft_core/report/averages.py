@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,8 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
     scales = {(metrics.find(m).factor, metrics.find(m).lower_is_better) for m in used}
     methods = list(dict.fromkeys(row.method for task, _ in weights for row in blocks[task].rows))
     shown = {key: key[0] if key[1] == "dev" else "/".join(key) for key in weights}
-    lines = []
+    lines, ends = [], [metrics.find(m).range for m in used]
+    apart = [(low - high, high - low) for low, high in ends]
     for method in methods:
         rows = {key: row for key in weights if (row := blocks[key[0]].row(method)) is not None}
         scores = {key: own for key in rows if (own := blocks[key[0]].estimate(method, key[1])) is not None}
@@ -88,18 +90,21 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
             key: c.estimate for key, row in rows.items() for c in row.against("reference", key[1]) if c.estimate.n
         }
         missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
-        lines.append(AverageLine(method, _mean(weights, scores), _mean(weights, compared), missing))
+        value, difference = _mean(weights, scores, ends), _mean(weights, compared, apart)
+        lines.append(AverageLine(method, value, difference, missing))
     return Average(name, size, tuple(shown.values()), used[0] if len(scales) == 1 else None, tuple(used), tuple(lines))
 
 
-def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate]) -> Bounds | None:
-    """The weighted mean of some estimates with its interval (NaN where a part has one seed); None if one is missing."""
+def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate], ends: Sequence[Any]) -> Bounds | None:
+    """The weighted mean, its interval (NaN where a part has one seed) cut as ``ends`` say; None if one is missing."""
     if len(estimates) < len(weights):
         return None
     mean, replicates = replicates_of(weights, estimates)
     if any(estimate.n < 2 for estimate in estimates.values()):
         return Bounds(mean)
-    return Bounds(mean, *percentiles(replicates, next(iter(estimates.values())).confidence))
+    low, high = percentiles(replicates, next(iter(estimates.values())).confidence)
+    lowest, highest = (sum(map(mul, weights.values(), side)) for side in zip(*ends))
+    return Bounds(mean, max(low, lowest), min(high, highest))
 
 
 def replicates_of(

@@ -61,10 +61,13 @@ def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject)
 def test_neither_a_difference_nor_the_scale_passes_the_metrics_range(make: Any) -> None:
     """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
     arms = {"vanilla": Arm(0.02, 0.0), "good": Arm(0.99, 0.0, collapsed=(0,))}
-    (found,) = make(arms, {"one": Task(n=200)}, seeds=[0, 1, 2]).report.blocks
+    report = make(arms, {"one": Task(n=200)}, seeds=[0, 1, 2], averages={"all": ["one"]}).report
+    (found,), (average,) = report.blocks, report.averages
     (c,) = (c for c in found.row("good").comparisons if c.set == "dev")
     assert c.estimate.high == leaderboard(found).high == 1.0
     assert -1.0 <= c.estimate.low < c.estimate.mean
+    assert [line.difference.high for line in average.lines if line.difference] == [1.0]
+    assert [line.value.high for line in average.lines if line.method == "good"] == [1.0]
 
 
 def test_a_gain_is_over_strength_zero_alone(make: Any) -> None:

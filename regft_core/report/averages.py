@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from regft_core import metrics
 from regft_core.names import plural
@@ -90,8 +89,7 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block])
             key: c.estimate for key, row in rows.items() for c in row.against("reference", key[1]) if c.estimate.n
         }
         missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
-        value, difference = _mean(weights, scores, ends), _mean(weights, compared, apart)
-        lines.append(AverageLine(method, value, difference, missing))
+        lines.append(AverageLine(method, _mean(weights, scores, ends), _mean(weights, compared, apart), missing))
     return Average(name, size, tuple(shown.values()), used[0] if len(scales) == 1 else None, tuple(used), tuple(lines))
 
 
@@ -126,8 +124,8 @@ class AcrossTasks(NamedTuple):
     """One method over all blocks, on the primary metric of the validation sets.
 
     Attributes:
-        mean_rank: mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
-            None when a block has no score of it.
+        mean_rank: mean over blocks of its rank (1 is the best), and what its possible ranks leave of it; None when a
+            block has no score of it.
         failed: runs that failed or collapsed, of all ``runs``.
         words: role -> verdict -> number of comparisons.
     """
@@ -142,16 +140,13 @@ class AcrossTasks(NamedTuple):
 def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
     """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
-    means = {b.name: {n: -sign(b.primary) * e.mean for n in names if (e := b.estimate(n)) is not None} for b in blocks}
-    # By mean score, ties shared; methods without a finished run have none.
-    ranks = pd.DataFrame(means, index=names).rank()
     lines = []
     for name in names:
         rows = [row for block in blocks if (row := block.row(name)) is not None]
         rank = None
-        if ranks.loc[name].notna().all() and all(name in block.ranks for block in blocks):
+        if all(name in block.ranks for block in blocks):
             # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
-            every = [(ranks.loc[name, b.name], b.ranks[name].best, b.ranks[name].worst) for b in blocks]
+            every = [(_rank(b, name), b.ranks[name].best, b.ranks[name].worst) for b in blocks]
             rank = Bounds(*(float(np.mean(values)) for values in zip(*every)))
         comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
         line = AcrossTasks(
@@ -163,6 +158,13 @@ def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
         )
         lines.append(line)
     return tuple(lines)
+
+
+def _rank(block: Block, name: str) -> float:
+    """One plus the methods that are better on the seeds that both finished, as in ``rank_sets``; a tie is half."""
+    scores = {other: e.by_seed for other in block.ranks if (e := block.estimate(other)) is not None}
+    gaps = (math.fsum(of[s] - scores[name][s] for s in of.keys() & scores[name].keys()) for of in scores.values())
+    return float(0.5 + sum(0.5 + 0.5 * np.sign(sign(block.primary) * gap) for gap in gaps))
 
 
 # ------------------------------------------------------------------------------------------- more rows

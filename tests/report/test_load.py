@@ -153,20 +153,20 @@ trained_on:
 
 
 def test_what_the_encoder_was_trained_on(changed: Any, built: Any, tmp_path: Path) -> None:
-    manifest = json.loads((built.root / "work/finetune/vanilla/sst2/300/manifest.json").read_text())
+    path = built.root / "work/finetune/vanilla/sst2/300/manifest.json"
+    name = json.loads(path.read_text())["settings"]["model"]["name"]
     described = json.loads((built.root / "work/datasets/sst2/task.json").read_text())
     ood = next(name for name in described["sets"] if name != "dev")
     table = tmp_path / "pipelines" / "contamination.yaml"
     table.parent.mkdir()
-    table.write_text(TABLE.replace("MODEL", manifest["settings"]["model"]["name"]).replace("imdb_cad", ood))
-    path = "finetune/r_drop/sst2/300/manifest.json"
-    said = changed(path, lambda v: v)
-    name = manifest["settings"]["model"]["name"]
+    table.write_text(TABLE.replace("MODEL", name).replace("imdb_cad", ood))
+    place = "finetune/r_drop/sst2/300/manifest.json"
+    said = changed(place, lambda v: v)
     assert f"{name} was trained on Sentiment 2 (its card): scores on sst2 are not those of few labels alone." in said
     assert f"for it the set {ood}, which judges sst2, is not out of distribution." in said
     # Arms that read no encoder are not concerned.
     changed("finetune/vanilla/sst2/300/manifest.json", lambda v: v.update(reads_encoder=False))
-    assert "was trained on" not in changed(path, lambda v: v.update(reads_encoder=False))
+    assert "was trained on" not in changed(place, lambda v: v.update(reads_encoder=False))
 
 
 # ----------------------------------------------------------------------------- environments

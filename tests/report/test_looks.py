@@ -162,10 +162,8 @@ def test_the_point_of_a_metric_without_bounds_is_that_of_all_methods_that_finish
     assert row("good").comparisons[0].verdict == other("good").comparisons[0].verdict
     point = point_of("mse", [row(name).scores["dev"]["mse"].estimate.mean for name in arms])
     (need,) = needs(alone.inputs, two_seconds, 60)
-    assert need.plan is not None
-    assert need.plan.seeds is not None
-    more, fewer, shown = (
-        detectable_with(n, need.comparison.sample, 1, 0.05, point) for n in (need.plan.seeds, need.plan.seeds - 1, 6)
-    )
-    assert need.plan.shown == pytest.approx(shown, rel=1e-9)
+    plan: Any = need.plan
+    counts, sample = (plan.seeds, plan.seeds - 1, 6), need.comparison.sample
+    more, fewer, shown = (detectable_with(n, sample, 1, 0.05, point) for n in counts)
+    assert plan.shown == pytest.approx(shown, rel=1e-9)
     assert more <= 60 * point < fewer  # of the points of the decision

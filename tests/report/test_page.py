@@ -109,9 +109,8 @@ def test_of_each_task_the_page_says_what_its_runs_were_trained_with(make: Any) -
     page = built.again("reports").html
     assert ["good" in text for text in re.findall(r"evaluated by accuracy[^.]*", page)] == [True, False]
     assert "no best epoch" not in page
-    assert re.findall(r"<code>(\w+)</code>[^<]* → (\S+) on (\w)<", page) == [
-        ("checkpoint", "best_on_split", "x"), ("learning_rate", "0.5", "y"),
-    ]  # fmt: skip
+    found = re.findall(r"<code>(\w+)</code>[^<]* → (\S+) on (\w)<", page)
+    assert found == [("checkpoint", "best_on_split", "x"), ("learning_rate", "0.5", "y")]
 
 
 # ------------------------------------------------------------------------------------------------------- in a browser

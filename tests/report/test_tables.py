@@ -170,6 +170,12 @@ def test_no_line_is_cropped_or_too_long(width: int) -> None:
     assert commands <= set(text.splitlines())
 
 
+def test_a_mean_rank_is_within_its_interval_where_seeds_failed(make: Any) -> None:
+    arms = {"vanilla": Arm(0.97, collapsed=(3, 4, 5)), "other": Arm(0.8, failed=dict.fromkeys((3, 4, 5), "NaN"))}
+    ranks = [one.mean_rank for one in make(arms, {"one": Task(n=600), "two": Task(n=600)}).report.across]
+    assert [(rank.value, rank.low, rank.high) for rank in ranks if rank] == [(1, 1, 1), (2, 2, 2)]
+
+
 def test_an_arm_without_a_finished_run_gets_no_verdict_across_tasks(make: Any) -> None:
     arms = {"vanilla": Arm(), "broken": Arm(failed={0: "NaN", 1: "NaN"}), "mate": Arm(control_for="broken")}
     built = make(arms, {"one": Task(n=60), "two": Task(n=60)}, seeds=[0, 1])

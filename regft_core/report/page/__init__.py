@@ -152,8 +152,5 @@ def _uses(of: Sequence[tuple[Block, Row]]) -> dict[str, Any]:
     return {
         "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
         "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
-        "overrides": [
-            (key, values, [*dict.fromkeys(tasks)] if len(tasks) < len(of) else [])
-            for key, values, tasks in changes.values()
-        ],
+        "overrides": [(*change, [*dict.fromkeys(on)] * (len(on) < len(of))) for *change, on in changes.values()],
     }

@@ -138,8 +138,9 @@ class BlockData:
 
     @property
     def sets(self) -> dict[str, int]:
-        """Set -> number of examples, the validation set first."""
-        return {name: self.described.sets[name].n for name in ["dev", *self.described.sets]}
+        """Set -> number of examples that runs were evaluated on, the validation set first; without any, of all."""
+        every = {name: self.described.sets[name].n for name in ["dev", *self.described.sets]}
+        return every | {name: len(rows.gold) for name, rows in self.set_rows.items()}
 
 
 def read_grid(inputs: Inputs) -> list[BlockData]:

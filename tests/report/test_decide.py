@@ -284,4 +284,5 @@ def test_folds_are_held_against_one_constant_answer_and_promise_the_model_of_all
     (block,) = built.again(out=None).blocks
     (choice,), score = block.decision.choices, block.row("vanilla").scores["dev"]["accuracy"]
     assert score.majority == pytest.approx(np.bincount(gold).max() / len(gold))
+    assert block.sets == {"dev": 20 * len(seeds)}
     assert 1 - choice.belief.expected == pytest.approx((1 - score.estimate.mean) * 0.8**0.2)

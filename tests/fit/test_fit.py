@@ -118,7 +118,7 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     file.write_text(file.read_text() + "# mine\n")
     make(root, folder, arguments(**asked))
     assert "going on with it" in capsys.readouterr().out
-    with raises_code(ConfigError, "edited", "params.yaml was edited, and this call differs from the first in minutes"):
+    with raises_code(ConfigError, "edited", "params.yaml was edited", "from the first in minutes", "rows in its data/"):
         make(root, folder, arguments(**asked, minutes=601.0))
     assert file.read_text().endswith("# mine\n")
 

@@ -210,7 +210,8 @@ def link(path: Path, target: Path) -> None:
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     """Make (or bring up to date) the folder of a preset in small; returns it.
 
-    ``changes`` are made before the preset is cut, and once more after, so that they win over the cuts.
+    ``changes`` are made before the preset is cut, and once more after, so that they win over the cuts; but for those
+    of ``_BEFORE_ONLY``.
 
     Raises ConfigError for a preset or changes that are wrong.
     """

@@ -80,7 +80,8 @@ def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Docum
 def changed(document: Document, changes: Iterable[str]) -> Document:
     """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
 
-    Another ``model.name`` is that of every task, and takes the revision away, whichever comes first.
+    Another ``model.name`` is that of every task whose file names none, and takes the revision away, whichever comes
+    first.
 
     Raises ConfigError for a change that cannot be made.
     """

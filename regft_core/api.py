@@ -269,8 +269,9 @@ def fit(
         return file
 
     several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
-    others = tuple(file_of(rows, f"{folder.name}-ood-{number}") for number, rows in enumerate(several, 1))
-    texts = None if unlabelled is None else file_of(unlabelled, f"{folder.name}-unlabelled")
+    stem = folder.name.replace(".", "-")[:50]  # a set's name ends at a dot, and at 64 letters
+    others = tuple(file_of(rows, f"{stem}-ood-{number}") for number, rows in enumerate(several, 1))
+    texts = None if unlabelled is None else file_of(unlabelled, f"{stem}-unlabelled")
     asked = Asked(file_of(data, folder.name), text, label, pair, group, kind, how, others, texts)
     wanted = Wanted(Path.cwd(), asked, str(folder), minutes, model, seed)
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():

@@ -55,7 +55,7 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     if edited:
         changed = [key for key, value in inputs.items() if before.get(key) != value]
         message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
-        hint = "run `dvc repro` there, or give another folder with --out"
+        hint = "run `dvc repro` there, which reads the rows in its data/: copy new ones there; or give another --out"
         raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])
     setup, seconds, after, more = draft.chosen()
     # A new folder is there complete or not at all. Its links and the encoder's path are relative; an atomic directory

@@ -80,7 +80,8 @@ def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Docum
 def changed(document: Document, changes: Iterable[str]) -> Document:
     """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
 
-    Another ``model.name`` is that of every task, and takes the revision away, whichever comes first.
+    Another ``model.name`` is that of every task whose file names none, and takes the revision away, whichever comes
+    first.
 
     Raises ConfigError for a change that cannot be made.
     """
@@ -210,7 +211,8 @@ def link(path: Path, target: Path) -> None:
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     """Make (or bring up to date) the folder of a preset in small; returns it.
 
-    ``changes`` are made before the preset is cut, and once more after, so that they win over the cuts.
+    ``changes`` are made before the preset is cut, and once more after, so that they win over the cuts; but for those
+    of ``_BEFORE_ONLY``.
 
     Raises ConfigError for a preset or changes that are wrong.
     """

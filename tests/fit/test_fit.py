@@ -8,9 +8,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
+import regft
 from regft_core.api import Project
 from regft_core.disk.files import write_json
 from regft_core.errors import ConfigError, RunFailed
@@ -118,7 +120,7 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     file.write_text(file.read_text() + "# mine\n")
     make(root, folder, arguments(**asked))
     assert "going on with it" in capsys.readouterr().out
-    with raises_code(ConfigError, "edited", "params.yaml was edited, and this call differs from the first in minutes"):
+    with raises_code(ConfigError, "edited", "params.yaml was edited", "from the first in minutes", "rows in its data/"):
         make(root, folder, arguments(**asked, minutes=601.0))
     assert file.read_text().endswith("# mine\n")
 
@@ -319,6 +321,14 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     problems = problems_of(main, Path(), arguments(**({"out": "other/place"} | given)))
     assert [problem.code for problem in problems] == codes
     assert files(root) == before
+
+
+@pytest.mark.parametrize("name", ["reviews.v2", "r" * 70])
+def test_files_of_data_frames_have_names_of_their_own(tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({"text": [review(n) for n in range(40)], "label": ["bad", "good"] * 20})
+    given: dict[str, Any] = {"text": "text", "label": "label", "minutes": 0, "project": tmp_path / name}
+    problems = problems_of(lambda: regft.fit(frame, ood=[frame, frame], **given))
+    assert "name-taken" not in [problem.code for problem in problems]
 
 
 def test_a_file_may_have_the_name_of_a_shipped_task(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,13 +39,16 @@ _WARNINGS = {
 }
 
 
-def oddities(kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split]) -> dict[str, Any]:
+def oddities(
+    kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split], values: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Count what is odd about the training and validation sets; only what occurs.
 
     ``contradictions``: rows whose text has another label elsewhere (not of values, which are rarely equal);
     ``wordless``: rows whose text has no letter and no digit; ``none``: rows whose text is a word for a missing one.
     Each has ``rows``, and the first ``examples``. ``spellings``: [[label, rows], ...] of labels that are probably one;
-    ``none_labels``: of labels that are words for a missing one.
+    ``none_labels``: of labels that are words for a missing one. ``values``, the task's ``label_values``, stay beside
+    ``spellings``: the line that joins labels replaces them.
     """
     rows = [row for split in splits.values() for row in split.examples]
     labels_of = defaultdict(set)
@@ -59,6 +62,7 @@ def oddities(kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split
     counts = find(kind).label_counts([row.label for row in rows], labels or ()) or {}
     found: dict[str, Any] = {name: {"rows": len(of), "examples": _shown(of)} for name, of in odd.items() if of}
     found["spellings"] = _same_labels(counts)
+    found["label_values"] = found["spellings"] and dict(values or {})
     found["none_labels"] = [[name, count] for name, count in counts.items() if means_none(name) and count]
     return {name: value for name, value in found.items() if value}
 
@@ -99,7 +103,7 @@ def warnings_of(task: str, described: Mapping[str, Any]) -> Iterator[str]:
             f"class as it stands; drop_labels: [{json.dumps(name)}] leaves the rows out."
         )
     if groups := found.get("spellings"):
-        yield _spelling_warning(task, described["labels"], groups)
+        yield _spelling_warning(task, found.get("label_values") or {name: name for name in described["labels"]}, groups)
     if scarce := (described.get("drawn") or {}).get("scarce"):
         have = "label has" if len(scarce) == 1 else "labels have"
         yield (
@@ -115,16 +119,17 @@ def warnings_of(task: str, described: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _spelling_warning(task: str, labels: Sequence[str], groups: Sequence[Sequence[Sequence[Any]]]) -> str:
+def _spelling_warning(task: str, known: Mapping[str, str], groups: Sequence[Sequence[Sequence[Any]]]) -> str:
     """Return the labels that are probably one with their rows, and how the task's YAML joins them."""
     spelled = "; ".join(
         " and ".join(f"{json.dumps(name)} ({plural(rows, 'row')})" for name, rows in of) for of in groups
     )
     into = {label: group[0][0] for group in groups for label, _ in group}
-    values = json.dumps({label: into.get(label, label) for label in labels})
+    values = json.dumps({spelling: into.get(label, label) for spelling, label in known.items()})
     return (
         f"{task}: labels that are probably one are several classes (rows): {spelled}. To join them, write in "
-        f"pipelines/tasks/{task}.yaml: label_values: {values}, and list under labels those that stay."
+        f"pipelines/tasks/{task}.yaml: label_values: {values}, and list under labels those that stay. "
+        "Where the file has positions in labels, give these instead of names."
     )
 
 

@@ -207,7 +207,9 @@ def _describe(
         "dropped": {name: split.dropped for name, split in splits.items() if split.dropped},
         "duplicates": {"train_within": len(keys) - len(known), **repeats},
         "leaks": leaks_of_folds(train) if folded else leaks_between(train, dev),
-        "oddities": oddities(task.kind, task.labels, {"train": train} if folded else {"train": train, "dev": dev}),
+        "oddities": oddities(
+            task.kind, task.labels, {"train": train} if folded else {"train": train, "dev": dev}, task.label_values
+        ),
         "content": {name: sha256_text(to_jsonl(split.examples)) for name, split in splits.items()},
         "sets": sets,
     }

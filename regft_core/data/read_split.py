@@ -154,15 +154,18 @@ def _to_example(row: Row, number: int, declaration: Declaration, declared: Decla
         return example([text_of(values.get(name), name) for name in columns.texts], 0)
     names = columns.labels
     raw_label = values.get(columns.label) if names is None else {name: values.get(name) for name in names}
-    if (label_text := as_text(raw_label) or "") in declaration.drop_labels:
-        return f"label {label_text}"
+    listed = listed_labels(raw_label) if names is None else None
+    alone = listed if listed and len(listed) == 1 and find(declaration.kind).one_label else [raw_label]
+    for label_text in [as_text(raw_label) or "", *(as_text(label) or "" for label in alone)]:
+        if label_text in declaration.drop_labels:
+            return f"label {label_text}"
     texts = {name: text_of(values.get(name), name) for name in columns.texts}
     if (empty := next((name for name, text in texts.items() if text is None), None)) is not None:
         if declaration.drop_empty:
             return "without text"
         shown = "missing" if values.get(empty) is None else given(values.get(empty))
         raise WrongText(f"column '{empty}' has no text ({shown}); fill it in, or set drop_empty: true")
-    if names is None and isinstance(raw_label, Mapping) and listed_labels(raw_label) is None:
+    if names is None and isinstance(raw_label, Mapping) and listed is None:
         raise WrongLabel(f"label {given(raw_label)} is an object, not a name")
     return example(list(texts.values()), find(declaration.kind).read_label(raw_label, declared))
 

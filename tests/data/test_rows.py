@@ -121,6 +121,8 @@ def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Pa
         read("a.csv", content)
     rows = '{"text": "a", "label": null}\n{"text": "b", "label": "good"}\n'
     assert len(read("a.jsonl", rows, drop_labels=("",))) == 1
+    lists = "".join(json.dumps({"text": "a", "label": label}) + "\n" for label in (["odd"], "['odd']", ["good"]))
+    assert len(read("b.jsonl", lists, drop_labels=("odd",))) == 1
     with raises_code(DataError, "no-rows", "(all 1"):
         read("a.csv", "text,label\na,-1\n", drop_labels=("-1",))
 

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import yaml
 
-from regft_core.data.checks import warnings_of
-from regft_core.data.examples import read_jsonl
+from regft_core.data.checks import oddities, warnings_of
+from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prepare import prepare_dataset
+from regft_core.data.read_split import Split
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, RegftError
 from regft_core.models.export_record import Served
@@ -309,9 +310,15 @@ def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         predict_file(model, tmp_path / name, tmp_path / f"{name}.jsonl", keep=["text"])
         assert json.loads((tmp_path / f"{name}.jsonl").read_text().partition("\n")[0])["text"] == "schön"
-    quoted, content = Model(file_format={"quoted": True}), 'text\tlabel\n"the ""film"""\tgood\n'
-    (tmp_path / "quoted.tsv").write_text(content)
+    quoted, content = Model(file_format={"quoted": True}), b'text\tlabel\n"the ""film"""\tgood\n'
+    (tmp_path / "quoted.tsv").write_bytes(content)
     predict_file(quoted, tmp_path / "quoted.tsv", tmp_path / "quoted.jsonl", keep=["text"])
-    predict_stream(quoted, io.BytesIO(content.encode()), streamed := io.StringIO(), "tsv", keep=["text"])
-    assert (tmp_path / "quoted.jsonl").read_text() == streamed.getvalue()
-    assert json.loads(streamed.getvalue())["text"] == 'the "film"'
+    predict_stream(quoted, io.BytesIO(content), streamed := io.StringIO(), "tsv", keep=["text"])
+    assert r'"the \"film\""' in streamed.getvalue() == (tmp_path / "quoted.jsonl").read_text()
+
+
+def test_the_line_that_joins_spellings_maps_what_the_file_has() -> None:
+    rows = {"train": Split([Example(text, text, None, n % 3) for n, text in enumerate(TEXTS)])}
+    labels, values = ["good", "Good", "bad"], {"g": "good", "G": "Good", "b": "bad"}
+    described = {"labels": labels, "counts": {}, "oddities": oddities("classification", labels, rows, values)}
+    assert 'label_values: {"g": "good", "G": "good", "b": "bad"}, and' in next(warnings_of("a", described))

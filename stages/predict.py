@@ -20,6 +20,7 @@ from regft_core.data.lengths import WORTH_UNKNOWN, share
 from regft_core.errors import ConfigError, DataError, ModelError
 from regft_core.models.devices import visible_devices
 from regft_core.names import plural
+from regft_core.schema.sources import FileFormat
 from regft_core.serve.answers import Counted
 from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.model import ServedModel, load_served
@@ -89,27 +90,29 @@ def predict(root: Path, arguments: argparse.Namespace) -> None:
         [
             (standard and arguments.out, f"--out {other}, which answers to standard output"),
             (standard and arguments.overwrite, f"--overwrite {other}, which writes no file"),
-            *((standard and getattr(arguments, name[2:]), f"{name} {other}: --format says it") for name, _ in FORMAT),
+            (standard and arguments.encoding, f"--encoding {other}, which is UTF-8"),
+            (standard and arguments.sheet, f"--sheet {other}, which has none"),
+            (standard and arguments.delimiter and arguments.format not in ("csv", "tsv"), f"--delimiter {other} alone"),
             (not standard and not arguments.out, "--out is missing: a file's predictions go into a file"),
             (not standard and arguments.format, "--format is for --data -: a file's name tells its format"),
         ],
-        "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT",
+        "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format csv --delimiter MARK",
     )
-    model = served(arguments)
+    model, how = served(arguments), format_of(arguments)
     if standard:
-        _say(model, _stream(model, arguments.format or FORMATS[0], arguments.keep), sys.stderr)
+        _say(model, _stream(model, arguments.format or FORMATS[0], arguments.keep, how), sys.stderr)
         return
-    data, out, how = Path(arguments.data), Path(arguments.out), format_of(arguments)
+    data, out = Path(arguments.data), Path(arguments.out)
     counted = predict_file(model, data, out, how, keep=arguments.keep, overwrite=arguments.overwrite)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'row')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)
 
 
-def _stream(model: ServedModel, form: str, keep: Sequence[str]) -> Counted:
+def _stream(model: ServedModel, form: str, keep: Sequence[str], how: FileFormat) -> Counted:
     """Answer standard input. A reader that has enough (``| head``) ends it without an error."""
     try:
-        return predict_stream(model, sys.stdin.buffer, output.data(), form, keep=keep)
+        return predict_stream(model, sys.stdin.buffer, output.data(), form, keep=keep, how=how)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
         return Counted()

@@ -234,7 +234,13 @@ Waiting = queue.Queue[Row | RegftError | None]
 
 
 def predict_stream(
-    model: ServedModel, source: IO[bytes], out: IO[str], form: str = "jsonl", *, keep: Sequence[str] = ()
+    model: ServedModel,
+    source: IO[bytes],
+    out: IO[str],
+    form: str = "jsonl",
+    *,
+    keep: Sequence[str] = (),
+    how: FileFormat = UNSAID,
 ) -> Counted:
     """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
 
@@ -244,6 +250,7 @@ def predict_stream(
     Args:
         source: UTF-8 in the format ``form``, one of ``FORMATS``.
         keep: columns to copy.
+        how: the delimiter, where the header leaves it open.
 
     Raises:
         DataError: a wrong row, or none at all; the rows before it are answered.
@@ -251,7 +258,7 @@ def predict_stream(
     """
     started = time.monotonic()
     with explained_as(WHERE):
-        table = _opened(model, source, form)
+        table = _opened(model, source, form, how)
         require_columns(table, model.columns, keep, WHERE)
     writer = Writer(".jsonl", out, answer_columns(model, keep, WHERE))
     answering = Answering(model, keep, writer, Counted())
@@ -272,11 +279,11 @@ def predict_stream(
     return answering.counted
 
 
-def _opened(model: ServedModel, source: IO[bytes], form: str) -> Table:
+def _opened(model: ServedModel, source: IO[bytes], form: str, how: FileFormat) -> Table:
     """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
     if form != "text":
-        how = FileFormat(quoted=model.served.file_format.get("quoted", False))
+        how = how.model_copy(update={"quoted": model.served.file_format.get("quoted", False)})
         return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}", how)
     text, *second = model.columns
     if second:

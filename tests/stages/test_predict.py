@@ -23,6 +23,7 @@ from regft_core.errors import DataError, ModelError
 from regft_core.models import devices
 from regft_core.models import precision as precisions
 from regft_core.models.export_record import Abstain
+from regft_core.schema.sources import FileFormat
 from regft_core.serve import predict as serving
 from regft_core.serve.answers import safe_cell
 from regft_core.serve.loaded import LoadedModel
@@ -312,6 +313,8 @@ def test_columns_are_kept_and_pairs_need_names(model: ServedModel, exported: Exp
     found = streamed(model, b'{"id": 7, "review": "good film"}\n', keep=["id"])
     assert list(found[0]) == ["row", "id", "prediction", "probability_bad", "probability_good"]
     assert found[0]["id"] == 7
+    (found,) = streamed(model, b"id;review;a, b\n7;good film;x\n", "csv", keep=["id"], how=FileFormat(delimiter=";"))
+    assert found["id"] == "7"
     pairs = load_served(exported["vanilla", "pairs"], "cpu")
     assert streamed(pairs, b'{"one": "a", "other": "b"}\n')[0]["prediction"] in ("bad", "good")
     with raises_code(DataError, "two-texts", "--format jsonl"):

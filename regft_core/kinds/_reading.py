@@ -64,7 +64,8 @@ def listed_labels(value: Any) -> list[Any] | None:
         if quoted and re.fullmatch(rf"{_QUOTED}(?:\s*[,\s]\s*{_QUOTED})*", inner):
             return [part[1:-1].replace("\\'", "'").replace('\\"', '"') for part in quoted]
         numbers = [to_number(part) for part in re.split(r"\s*,\s*|\s+", inner)]
-        if None not in numbers and ("," in text or text[0] != "("):
+        closed = text[0] + text[-1]  # "(0, 5]" is an interval of pandas, a label of its own
+        if None not in numbers and (closed in ("[]", "{}") or (closed == "()" and "," in text)):
             return numbers
         return [part.strip() for part in inner.split(",")] if text[0] == "[" and "," in inner else None
     return listed_labels(parsed) if isinstance(parsed, list | dict) else None

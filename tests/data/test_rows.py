@@ -88,8 +88,8 @@ LABELS: dict[str, tuple[dict[str, Any], list[Any], list[int | float | None]]] = 
     ),
     "lists as Python writes them": (
         {**MULTI, "labels": ("1", "2", "a"), "label_values": {"1": "1", "2": "2", "a": "a"}},
-        ["()", "set()", "frozenset()", "frozenset({'a'})", "(1, 2)", "{2}", "[1 2]", "[2. 1.]", "(1)"],
-        [0, 0, 0, 4, 3, 2, 3, 3, None],
+        ["()", "set()", "frozenset()", "frozenset({'a'})", "(1, 2)", "{2}", "[1 2]", "[2. 1.]", "(1)", "(1, 2]"],
+        [0, 0, 0, 4, 3, 2, 3, 3, None, None],
     ),
     "one for each label, or positions?": (MULTI, ["[0, 1, 1]", [1, 1], "['a', 'd']", None], [None] * 4),
     "targets that are not finite, or not in range": (

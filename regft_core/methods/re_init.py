@@ -25,7 +25,6 @@ from regft_core.hooks.base import Declares, Description, Flip, Regulariser, Stri
 from regft_core.hooks.declare import Trainee
 from regft_core.lazy import torch
 from regft_core.models.architectures import architecture_of
-from regft_core.models.sites import before_head
 from regft_core.rng import derive
 
 
@@ -75,6 +74,8 @@ class ReInit(Regulariser):
 
     def _pooler(self, trainee: Trainee) -> dict[str, torch.nn.Module]:
         """Return the pretrained modules between the encoder and the new head."""
+        from regft_core.models.sites import before_head
+
         config: Any = trainee.model.config
         row = architecture_of(config.model_type)
         paths = list(before_head(trainee.model, row))

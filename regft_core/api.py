@@ -245,7 +245,7 @@ def fit(
 
     def as_file(column: pd.Series[Any]) -> pd.Series[Any]:
         """Lists of a column as a file has them: in JSON, and those of a text joined as ``text_of`` joins them."""
-        if not column.map(is_list_like).any():
+        if not any(map(is_list_like, column)):
             return column
         name, is_text = str(column.name), column.name in (text, pair)
         written = (lambda cell: text_of(plain(cell), name)) if is_text else _json

@@ -183,6 +183,7 @@ def test_python_reads_a_file_as_it_is_written(encoder: str, tmp_path: Path) -> N
         (frame.assign(gradeü=[n + 0.5 for n in range(12)]), {**how, "kind": "regression"}, ["wrong-minutes"]),
         (frame.assign(review=frame["review"] + "\r\rend\r"), how, ["wrong-minutes"]),
         (frame.assign(review=[{text} for text in frame["review"]]), how, ["not-text"]),
+        (frame.assign(shop=pd.Categorical(["one"] * 12)), how, ["wrong-minutes"]),
         (frame.assign(review="\u597d"), how, ["not-in-encoding"]),
         ("other.csv", {}, ["not-utf8", "wrong-minutes"]),
         (frame, {"delimiter": ";;"}, ["invalid-value"]),

@@ -18,9 +18,9 @@ from regft_core.disk.canonical import json_text
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, DataError, Problem, RunFailed
 from regft_core.grid.cell_keys import (
-    evaluated_cells,
     forget_failures,
     grid_rows,
+    outdated_cells,
     read_failures,
     stale_cells,
     write_plan,
@@ -277,7 +277,7 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     planned = [cell for cell in cells(project) if cell.directory not in failures]
     if not planned:
         raise _failed(failures)
-    if old := sorted({*planned} - {*evaluated_cells(project, failures)}, key=planned.index):
+    if old := outdated_cells(root, planned):
         message = f"not run as it is configured now: {listing(cell.directory for cell in old)}"
         raise DataError("outdated-evaluation", f"{message}\n    -> run `dvc repro`, or `regft run`")
     report = write_report(project_inputs(project, planned, failures))

@@ -8,7 +8,7 @@ The stage search writes its runs alone, so that an edit of fine-tuning leaves it
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -99,20 +99,21 @@ def read_failures(root: Path) -> dict[str, str]:
 
 
 def evaluated_cells(project: Project, failures: Collection[str]) -> list[Cell]:
-    """Return the cells of the grid that have scores, without those that have failed since the last plan.
-
-    Scores of before an edit are left out, with a warning: another cell may have been run after it.
-    """
-    work, place = Work(project.root), project.root / FOLDER / "evaluate.json"
+    """Return the cells of the grid that have scores, without failed and outdated ones; the latter with a warning."""
     every = [cell for cell in cells(project) if cell.directory not in failures]
-    done = [cell for cell in every if work.result_file("evaluate", cell).is_file()]
-    planned = read_plan(project.root, "evaluate") if place.is_file() else None  # DVC does not keep it
-    if planned is None:
-        return done
-    old = [c for c in done if not is_current(work.result_file("evaluate", c).parent, planned.get(c.directory))]
-    if old:
+    if old := outdated_cells(project.root, every):
         log.warning("left out, for it is not run as it is configured now: %s", listing(c.directory for c in old))
-    return [cell for cell in done if cell not in old]
+    work = Work(project.root)
+    return [cell for cell in every if cell not in old and work.result_file("evaluate", cell).is_file()]
+
+
+def outdated_cells(root: Path, every: Iterable[Cell]) -> list[Cell]:
+    """Return those with scores of before an edit, by the last plan: another cell may have been run after it."""
+    if not (root / FOLDER / "evaluate.json").is_file():  # DVC does not keep it
+        return []
+    work, planned = Work(root), read_plan(root, "evaluate")
+    files = {cell: work.result_file("evaluate", cell) for cell in every}
+    return [c for c, one in files.items() if one.is_file() and not is_current(one.parent, planned.get(c.directory))]
 
 
 def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:

@@ -205,6 +205,8 @@ def seeds_for(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
 ) -> int | None:
     """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
-    every = range(2, LIMIT + 1)  # a second repeat of the folds may show less than the first
     common = (sample, comparisons, error, point, factor)
+    if sample.folds is None and detectable_with(LIMIT, *common) > difference:
+        return None
+    every = range(2, LIMIT + 1)  # a second repeat of the folds may show less than the first
     return next((seeds for seeds in every if detectable_with(seeds, *common) <= difference), None)

@@ -122,7 +122,7 @@ class Bench:
 
     def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
         entries = compose.entries(self.registry, phase.regularisers)
-        training, problems = compose.resolve_training(entries, phase, self.shared)
+        training, problems = compose.resolve_training(entries, phase)
         if problems:
             raise RegftError("bad-composition", "; ".join(problems))
         if "batch_size" not in phase.explicit:

@@ -162,7 +162,7 @@ def _trial_with(folder: Path, encoder: Path, method: str, name: str) -> Trial:
         for task in TASKS
         if not any(
             composition_errors(
-                project.builder, project.methods[each], project.tasks[task], project.sections[task], project.tasks
+                project.builder, project.methods[each], project.tasks[task], project.model(task), project.tasks
             )
             for each in methods
         )

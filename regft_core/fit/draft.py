@@ -142,9 +142,9 @@ class Draft:
             if self._on_cpu:  # what has to be measured is measured here
                 execution = project.params.execution.model_copy(update={"executor": "serial"})
                 project = replace(project, params=project.params.model_copy(update={"execution": execution}))
-            task, sections = project.tasks[self.task], project.sections[self.task]
+            task, encoder = project.tasks[self.task], project.model(self.task)
             for name, method in project.methods.items():
-                if problems := composition_errors(project.builder, method, task, sections, project.tasks):
+                if problems := composition_errors(project.builder, method, task, encoder, project.tasks):
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._prices(project, folder, *setup))
             self._trained.update(name for name, method in project.methods.items() if takes_steps(method))

@@ -159,7 +159,7 @@ def _described(context: Context) -> str:
         "phases": [[p.name, p.ratio(registry), p.fit_ratio(registry)] for p in context.method.phases],
     }
     tasks, tf32 = context.project.tasks, context.params.execution.tf32
-    marks = compose.degradations(registry, context.method, shared, context.task_config, tasks, tf32=tf32)
+    marks = compose.degradations(registry, context.method, context.task_config, tasks, tf32=tf32)
     return sha256_json([head, costs, marks])
 
 

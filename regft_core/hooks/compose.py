@@ -68,14 +68,14 @@ def randomness_problems(stack: Sequence[Entry], dropout: DropoutConfig) -> tuple
     return [f"'{name}' compares two passes, but without dropout both are the same; {hint}" for name in wanting], []
 
 
-def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfig) -> tuple[TrainingConfig, list[str]]:
+def resolve_training(stack: Sequence[Entry], phase: Phase) -> tuple[TrainingConfig, list[str]]:
     """The protocol that a phase runs under, and the errors in it.
 
     A regulariser of strength 0 keeps its wishes for dropout and optimiser: a control without the ingredient differs
     in nothing else.
     """
     training = phase.training
-    dropout, problems = negotiate_dropout(stack, shared.dropout, phase.explicit.get("dropout"))
+    dropout, problems = negotiate_dropout(stack, training.dropout, phase.explicit.get("dropout"))
     training = training.model_copy(update={"dropout": dropout})
     for entry in stack:
         wanted = entry.declares.optimizer
@@ -139,7 +139,6 @@ def precision_problems(
 def check_phase(
     stack: Sequence[Entry],
     phase: Phase,
-    shared: TrainingConfig,
     task: TaskConfig | None,
     encoder: EncoderConfig | None = None,
     *,
@@ -154,7 +153,7 @@ def check_phase(
     problems = refusals.ownership_problems(stack) + refusals.prediction_problems(stack, phase)
     if encoder is not None:
         problems += refusals.encoder_problems(stack, phase, encoder, task)
-    training, found = resolve_training(stack, phase, shared)
+    training, found = resolve_training(stack, phase)
     resolved = replace(phase, training=training)
     for cls, options in stack:
         problems += [f"'{cls.name}': {reason}" for reason in cls.check_options(options, resolved)]
@@ -181,7 +180,6 @@ def check_phase(
 def check_method(
     registry: Registry,
     method: Method,
-    shared: TrainingConfig,
     task: TaskConfig | None,
     model: EncoderConfig | None = None,
     tasks: Mapping[str, TaskConfig] | None = None,
@@ -200,10 +198,10 @@ def check_method(
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
         trained_on = refusals.task_of(phase, task, tasks)
-        problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
+        problems += [prefix + problem for problem in check_phase(stack, phase, trained_on, encoder, tf32=tf32)]
         problems += [prefix + problem for problem in refusals.earlier_problems(registry, method, phase)]
         problems += [prefix + problem for problem in refusals.answers_problems(registry, method, phase, task, tasks)]
-        chooses = resolve_training(stack, phase, shared)[0].checkpoint == "best_on_dev_as_published"
+        chooses = resolve_training(stack, phase)[0].checkpoint == "best_on_dev_as_published"
         if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
             problems.append(
                 f"{prefix}training.checkpoint: best_on_dev_as_published chooses the epoch by the rows that judge the "
@@ -215,7 +213,6 @@ def check_method(
 def degradations(
     registry: Registry,
     method: Method,
-    shared: TrainingConfig,
     task: TaskConfig,
     tasks: Mapping[str, TaskConfig] | None = None,
     *,
@@ -228,7 +225,7 @@ def degradations(
     marks = []
     for phase in method.phases:
         stack = entries(registry, phase.regularisers)
-        training, _ = resolve_training(stack, phase, shared)
+        training, _ = resolve_training(stack, phase)
         marks += precision_problems(stack, training, tf32)[1]
         marks += randomness_problems(stack, training.dropout)[1]
         trained_on = refusals.task_of(phase, task, tasks or {})

@@ -66,7 +66,7 @@ class RunPhase:
     def _settle(self) -> Phase:
         run, phase = self.run, self.declared
         # Its protocol is the shared one of the task that its rows are of, with tuned values.
-        training, counts = compose.resolve_training(self.entries, phase, phase.training)[0], run.task["counts"]
+        training, counts = compose.resolve_training(self.entries, phase)[0], run.task["counts"]
         if training.epoch_scores and (run.without_dev or "whole" in run.task):
             training = training.model_copy(update={"epoch_scores": False})
         if run.job.refit:

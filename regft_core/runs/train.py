@@ -77,7 +77,7 @@ def finetune(context: Context, searched: Record) -> Record:
     if searched["status"] != "ok":
         return record | {"degraded": []} | {part: searched[part] for part in ("status", "error", "environment")}
     result = produce(phase).result
-    given = context.method, context.shared, context.task_config, context.project.tasks
+    given = context.method, context.task_config, context.project.tasks
     marks = compose.degradations(context.registry, *given, tf32=bool(result["environment"].get("tf32")))
     marks += [*searched.get("marks", []), *result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":

@@ -181,7 +181,7 @@ class MethodBuilder:
 
     def settings_of(self, method: Method, *, acting: bool = False) -> dict[str, Any]:
         """See :func:`derived.settings_of`."""
-        return settings_of(method, self.registry, self.settings.training, acting=acting)
+        return settings_of(method, self.registry, acting=acting)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from regft_core.hooks import compose
 from regft_core.names import listing
 from regft_core.schema.method import FINETUNE, Method, Registry
 from regft_core.schema.methods import WORDS
-from regft_core.schema.training import TrainingConfig
 from regft_core.settings.document import Document, KeyPath, dotted, leaves
 from regft_core.settings.layers import lay, paths
 
@@ -193,9 +192,7 @@ NAMED = 4
 MISSING = "nothing"
 
 
-def settings_of(
-    method: Method, registry: Mapping[str, Any], shared: TrainingConfig, *, acting: bool = False
-) -> dict[str, Any]:
+def settings_of(method: Method, registry: Mapping[str, Any], *, acting: bool = False) -> dict[str, Any]:
     """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
     A phase before the last one, and a regulariser, has a setting of its own, which is True. ``acting`` leaves out
@@ -205,7 +202,7 @@ def settings_of(
     for phase in method.phases:
         start = "" if phase.name == FINETUNE else f"phases.{phase.name}."
         settings |= {start[:-1]: True} if start else {}
-        training = compose.resolve_training(compose.entries(registry, phase.regularisers), phase, shared)[0]
+        training = compose.resolve_training(compose.entries(registry, phase.regularisers), phase)[0]
         parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
         parts |= {"start": phase.start, "repeat": phase.repeat, "method": phase.lent and phase.lent.method}
         parts |= {f"model.{key}": value for key, value in phase.model.items()}

@@ -13,7 +13,7 @@ from regft_core.names import listing, suggestion
 from regft_core.schema.method import Method
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
-from regft_core.schema.training import EncoderConfig, TrainingConfig
+from regft_core.schema.training import EncoderConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
@@ -22,9 +22,6 @@ from regft_core.settings.params_errors import check_model, unlisted
 from regft_core.settings.project import Trial, trials_of, tuned_method
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import METHODS, find, method_file, missing
-
-#: The protocol and the encoder that all methods share on a task.
-Sections = tuple[TrainingConfig, EncoderConfig]
 
 
 def check_layers(builder: MethodBuilder, params: Params, document: Document) -> Iterator[Problem]:
@@ -101,7 +98,7 @@ def check_compositions(
     methods: Mapping[str, Collection[Method]],
     grid: Mapping[str, TaskConfig],
     tasks: Mapping[str, TaskConfig],
-    sections: Mapping[str, Sections],
+    encoders: Mapping[str, EncoderConfig],
     document: Document,
 ) -> Iterator[Problem]:
     """Yield the errors of a method on the tasks of the ``grid``, each once with the tasks that have it.
@@ -112,7 +109,7 @@ def check_compositions(
     """
     found: dict[str, list[str]] = {}
     for name, task in grid.items():
-        errors = (composition_errors(builder, method, task, sections[name], tasks) for method in methods[name])
+        errors = (composition_errors(builder, method, task, encoders[name], tasks) for method in methods[name])
         for message in dict.fromkeys(text for texts in errors for text in texts):
             found.setdefault(message, []).append(name)
     path: KeyPath = ("phases",) if "phases" in document.data else ("regularisers",)
@@ -122,10 +119,9 @@ def check_compositions(
 
 
 def composition_errors(
-    builder: MethodBuilder, method: Method, task: TaskConfig, sections: Sections, tasks: Mapping[str, TaskConfig]
+    builder: MethodBuilder, method: Method, task: TaskConfig, encoder: EncoderConfig, tasks: Mapping[str, TaskConfig]
 ) -> list[str]:
     """Return the errors of one method on one task; ``tasks`` holds those that phases name."""
-    training, encoder = sections
     model: EncoderConfig | None = encoder
     try:
         for phase in method.phases:
@@ -133,7 +129,7 @@ def composition_errors(
     except ValidationError:  # an encoder that the method cannot take is a problem of its own
         model = None
     tf32 = builder.settings.execution.tf32
-    return compose.check_method(builder.registry, method, training, task, model, tasks, tf32=tf32)
+    return compose.check_method(builder.registry, method, task, model, tasks, tf32=tf32)
 
 
 def check_tuning(

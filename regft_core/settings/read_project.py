@@ -223,6 +223,7 @@ def open_project(
     problems, trials = check_tuning(builder, methods)
     reader.note(problems)
     every = {task: config for task, config in reader.tasks.items() if task in sections}
+    encoders = {task: sections[task][1] for task in grid}
     for name, method in methods.items():
         place = reader.documents[method_file(name)]
         for task in grid:
@@ -234,7 +235,7 @@ def open_project(
                 task: [changed[name, task]] if (name, task) in changed else [method, *trials.get(name, ())]
                 for task in grid
             }
-            reader.note(check_compositions(builder, tried, grid, every, sections, place))
+            reader.note(check_compositions(builder, tried, grid, every, encoders, place))
     try:
         seen = read_contamination(root)
     except ConfigError as error:
@@ -244,13 +245,13 @@ def open_project(
 
     for task, config in grid.items():
         sets = list(config.ood)
-        encoders = {sections[task][1].name: shared_on(task).place(("model", "name"))}
+        places = {encoders[task].name: shared_on(task).place(("model", "name"))}
         for name, method in methods.items():
             for phase in method.phases:
                 if "name" in phase.model:
                     at = ("phases", phase.name, "model", "name")
-                    encoders.setdefault(phase.model["name"], reader.documents[method_file(name)].place(at))
-        for encoder, where in encoders.items():
+                    places.setdefault(phase.model["name"], reader.documents[method_file(name)].place(at))
+        for encoder, where in places.items():
             for text in seen.sentences(encoder, task, sets):
                 reader.warnings.append(f"{where}: {text}")
     controls = controls_of(builder, methods)

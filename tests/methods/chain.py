@@ -81,7 +81,7 @@ def phase(
 def shortened(given: Phase, steps: int) -> Phase:
     """The phase under its settled protocol with at most ``steps`` optimiser steps of 4 examples and 2 members."""
     stack = compose.entries(discover(), given.regularisers)
-    training, problems = compose.resolve_training(stack, given, TRAINING)
+    training, problems = compose.resolve_training(stack, given)
     assert not problems, problems
     changes: dict[str, Any] = {"batch_size": 4, "accumulation": 1}
     changes |= {"max_steps": steps} if training.epochs else {}

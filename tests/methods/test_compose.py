@@ -22,7 +22,7 @@ from regft_core.schema.training import EncoderConfig
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
 from tests.methods.chain import method, phase
-from tests.methods.harness import TRAINING, Bench, Listed, close, declaring, entries, gradients, same, watched
+from tests.methods.harness import STILL, TRAINING, Bench, Listed, close, declaring, entries, gradients, same, watched
 from tests.methods.test_kinds_of_hooks import Adder, renamed
 
 #: Whatever fine-tunes alone, old or new.
@@ -176,8 +176,8 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
     lossy = plain.finetune.training.model_copy(update={"allow_precision_loss": True})
     allowed = replace(plain, phases=(replace(plain.finetune, training=lossy),))
     for given, on, refused, marked in ((plain, False, 0, 0), (plain, True, 1, 0), (allowed, True, 0, 1)):
-        assert len(compose.check_method(registry, given, TRAINING, None, tf32=on)) == refused
-        marks = compose.degradations(registry, given, TRAINING, task("classification"), tf32=on)
+        assert len(compose.check_method(registry, given, None, tf32=on)) == refused
+        marks = compose.degradations(registry, given, task("classification"), tf32=on)
         assert len(marks) == marked
     for listed, refused in ((("hype", {"scale": 0.1}), 0), (("weight_mixup", {}), 1)):  # finite differences
         assert len(compose.precision_problems(entries([listed]), TRAINING, tf32=True)[0]) == refused
@@ -199,9 +199,22 @@ def test_edits_follow_their_declared_order_not_their_names() -> None:
 
 def test_an_optimiser_is_that_of_its_owner() -> None:
     stack = entries([("pats", {})])
-    training, problems = compose.resolve_training(stack, phase([("pats", {})]), TRAINING)
+    training, problems = compose.resolve_training(stack, phase([("pats", {})]))
     assert (training.optimizer, problems) == ("adamax", [])
-    assert compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"), TRAINING)[1]
+    assert compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"))[1]
+
+
+def test_dropout_is_judged_by_the_protocol_that_the_phase_runs_under() -> None:
+    """That of a phase on another task's rows is the other task's: check and marks took the cell's."""
+
+    def still(listed: list[Listed]) -> Method:
+        given = replace(phase(listed), training=TRAINING.model_copy(update={"dropout": STILL}), explicit={})
+        return replace(method("vanilla"), phases=(given,))
+
+    (refused,) = compose.check_method(discover(), still([("r_drop", {})]), task("classification"))
+    (mark,) = compose.degradations(discover(), still([("r_drop", {}), ("hype", {})]), task("classification"))
+    assert "without dropout" in refused
+    assert "without dropout" in mark
 
 
 class Picky(Regulariser):
@@ -235,7 +248,7 @@ def test_a_phase_is_checked_and_marked_on_its_own_task_not_on_the_cells() -> Non
 
     def problems(own: str | None, cell: TaskConfig, known: Any = tasks) -> str:
         given, registry = first_on(DataConfig(task=own))
-        return " ".join(compose.check_method(registry, given, TRAINING, cell, shared, known))
+        return " ".join(compose.check_method(registry, given, cell, shared, known))
 
     assert "'picky' on the phase's task 'values': it needs classes" in problems("values", single)
     assert problems("single", values) == ""  # what holds of the cell's task is nothing to this phase
@@ -245,7 +258,7 @@ def test_a_phase_is_checked_and_marked_on_its_own_task_not_on_the_cells() -> Non
     assert problems("values", values, {}) == ""  # a task whose own file is wrong: that is said there
     for own, mark in (("values", "a substitute for regression"), (None, "a substitute for classification")):
         given, registry = first_on(DataConfig(task=own))
-        assert compose.degradations(registry, given, TRAINING, pairs, tasks)[0] == mark
+        assert compose.degradations(registry, given, pairs, tasks)[0] == mark
 
 
 def test_a_run_answers_for_the_labels_of_its_own_task_in_their_order() -> None:
@@ -255,8 +268,8 @@ def test_a_run_answers_for_the_labels_of_its_own_task_in_their_order() -> None:
         task("classification"),
     )
     turned = cell.model_copy(update={"labels": tuple(reversed(cell.labels or ()))})
-    assert compose.check_method({}, given, TRAINING, cell, None, {"far": cell}) == []
-    (problem,) = compose.check_method({}, given, TRAINING, cell, None, {"far": turned})
+    assert compose.check_method({}, given, cell, None, {"far": cell}) == []
+    (problem,) = compose.check_method({}, given, cell, None, {"far": turned})
     assert "in this order" in problem
 
 

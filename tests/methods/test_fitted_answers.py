@@ -26,7 +26,7 @@ from regft_core.training.logistic import Rows
 from regft_core.training.step import BatchStream, FitData
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, method, phase, run_phase
-from tests.methods.harness import MAKES, NO_STEPS, TRAINING, Bench, changed, examples, same, source_of
+from tests.methods.harness import MAKES, NO_STEPS, Bench, changed, examples, same, source_of
 from tests.tiny import ARCHITECTURES
 from tests.training.test_linear_solution import loss_gradient
 
@@ -246,7 +246,7 @@ LABELS = 3
 def test_what_has_no_meaning_is_refused_by_name(name: str) -> None:
     given = method(name)
     tasks = {phase.data.task: task("classification") for phase in given.phases if phase.data.task is not None}
-    problems = compose.check_method(discover(), given, TRAINING, task("multi_label"), None, tasks)
+    problems = compose.check_method(discover(), given, task("multi_label"), None, tasks)
     refusing = {known for known in REFUSED if any(f"'{known}'" in said and "multi_label" in said for said in problems)}
     assert refusing == {r for phase in given.phases for r, _ in phase.regularisers if r in REFUSED}
     assert bool(problems) == (bool(refusing) or name == "self_training")  # its targets are single labels

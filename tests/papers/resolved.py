@@ -114,7 +114,7 @@ def _arms(project: Project) -> list[str]:
 
 def _method(project: Project, method: Method, task: str) -> dict[str, Any]:
     registry = project.builder.registry
-    found = settings_of(method, registry, project.shared(task))
+    found = settings_of(method, registry)
     idle = {f"training.{name}" for name in ONLY_STEPS_READ} if found.get("training.epochs") == 0 else set[str]()
     for phase in method.phases:
         start = "" if phase is method.finetune else f"phases.{phase.name}."

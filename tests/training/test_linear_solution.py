@@ -27,7 +27,7 @@ from regft_core.training.logistic import ABSENT, Rows, smallest_loss
 from tests.errors import raises_code
 from tests.methods.cases import task
 from tests.methods.chain import Runner, phase
-from tests.methods.harness import TRAINING, examples, source_of
+from tests.methods.harness import examples, source_of
 
 
 def blobs(count: int, classes: int, seed: int = 0) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -215,8 +215,7 @@ def test_models_of_words_weight_rows_as_scikit_learn_does() -> None:
 
 def test_regression_refuses_them_before_anything_is_trained() -> None:
     given = phase(**BALANCED)
-    shared = TRAINING.model_copy(update=BALANCED)
-    (problem,) = compose.check_phase([], given, shared, task("regression"))
+    (problem,) = compose.check_phase([], given, task("regression"))
     assert "training.class_weights: balanced weights classes, and a regression task has none" in problem
-    assert compose.check_phase([], given, shared, task("classification")) == []
-    assert compose.check_phase([], given, shared, task("multi_label")) == []
+    assert compose.check_phase([], given, task("classification")) == []
+    assert compose.check_phase([], given, task("multi_label")) == []

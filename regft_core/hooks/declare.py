@@ -135,9 +135,11 @@ class Declares:
         freezes_encoder: whether no tensor of the encoder is trained in this phase (a probe, a fitted head).
         trains_encoder: whether it acts on trained weights of the encoder, so that a frozen one leaves it nothing
             to do; refused beside ``freezes_encoder``. None: as its edits, anchors, weight view and optimiser say.
-        moves_tokens: whether hidden states have positions before those of the batch's tokens (virtual tokens).
-        reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens; refused
-            beside ``moves_tokens``. None: where it owns the step program or needs hidden states.
+        moves_tokens: where hidden states have positions before those of the batch's tokens (virtual tokens): only
+            ``inside`` the encoder, or also in the last ones.
+        reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens, ``inside``
+            the encoder or the last ones; refused where they are moved. None: where it owns the step program or needs
+            hidden states.
         fits_decision: whether its ``decision`` fits offsets of the logits to the metric, in a phase without steps.
         reads_metric: whether what it learns there depends on the metric in other ways, so on each metric.
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
@@ -169,8 +171,8 @@ class Declares:
     owns_weights: bool = False
     freezes_encoder: bool = False
     trains_encoder: bool | None = None
-    moves_tokens: bool = False
-    reads_positions: bool | None = None
+    moves_tokens: Literal["inside", "everywhere"] | None = None
+    reads_positions: bool | Literal["inside"] | None = None
     fits_decision: bool = False
     reads_metric: bool = False
     validation_share: bool = False

@@ -83,9 +83,14 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
         "'{other}' computes the head's weights from trained ones, but '{one}' leaves the head none of the task's steps",
     ),
     (
-        lambda entry: entry.declares.moves_tokens,
+        lambda entry: entry.declares.moves_tokens == "everywhere",
         _reads_positions,
         "'{other}' reads hidden states by the positions of the batch, which '{one}' moves",
+    ),
+    (
+        lambda entry: entry.declares.moves_tokens == "inside",
+        lambda entry: entry.declares.reads_positions == "inside",
+        "'{other}' acts at the positions of the batch inside the encoder, where '{one}' moves them",
     ),
     (
         lambda entry: entry.declares.answers_at_mask,

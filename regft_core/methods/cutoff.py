@@ -70,7 +70,7 @@ class Cutoff(Regulariser):
             active=options.alpha > 0 or options.beta > 0,
             dropout=DropoutWish(either=options.ratio == 0),
             passes=(CUT,),
-            reads_positions=True,
+            reads_positions=None if options.kind == "feature" else "inside",
             description=Description(cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}),
         )
 

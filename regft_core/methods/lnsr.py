@@ -53,6 +53,7 @@ class Lnsr(Regulariser):
             edit_order=5,  # sees layer inputs before the noise of others (HyPe), which both passes share
             passes=(NOISED,),
             needs_hidden=True,
+            reads_positions="inside",
             description=Description(
                 cost=Cost(2, 2),
                 smallest_effect=options.scale or None,

@@ -52,7 +52,7 @@ class PromptTuning(Regulariser):
             edits=("structure",),
             edit_order=2,
             freezes_encoder=True,
-            moves_tokens=options.reads == "first",
+            moves_tokens="everywhere" if options.reads == "first" else "inside",
             description=Description(refused_architectures=("bart", "xlnet")),
         )
 

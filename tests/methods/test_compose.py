@@ -130,6 +130,7 @@ DRIVEN: Listed = (declaring("solver", {"backward": lambda *_: None}, freezes_enc
 
 
 #: What stands beside each other, and what the refusal says; nothing where both are accepted.
+PROMPTED: Listed = ("prompt_tuning", {"reads": "text"})
 BESIDE: list[tuple[list[Listed], str]] = [
     ([CONSISTENCY, NORM, ("tdt", {})], "'consistency' adds to the loss of the plain pass, but 'tdt'"),
     ([CONSISTENCY, ("mask_tuning", {})], "'consistency' adds to the loss of the plain pass, but 'mask_tuning' owns"),
@@ -143,6 +144,9 @@ BESIDE: list[tuple[list[Listed], str]] = [
     ([("label_smoothing", {}), ("masked_lm", {})], "'label_smoothing' transforms the task's loss, but 'masked_lm'"),
     ([(Adder, {}), (renamed(Adder, "b"), {})], "'adder' and 'b' both own the gradient"),
     ([("prompt_tuning", {}), ("mask_tuning", {})], "by the positions of the batch, which 'prompt_tuning' moves"),
+    # Its vectors are out of the last hidden states again, and inside the encoder: each failed in its first step.
+    *(([PROMPTED, (name, {})], f"'{name}' acts at the positions of the batch") for name in ("cutoff", "lnsr")),
+    *(([PROMPTED, other], "") for other in (("cutoff", {"kind": "feature"}), ("mask_tuning", {}), ("freelb", {}))),
     ([("lora", {}), ("r4f", {})], ""),
     ([("lora", {}), VIEW], "works on the encoder's trained weights"),
     # A view of a head that is solved already, or never trained, would do nothing.

@@ -35,17 +35,18 @@ Decisions where both are silent:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.models.poolings import mean
 from regft_core.rng import derive
+from regft_core.schema import Inconsistency
 from regft_core.training import distances
 from regft_core.training.perturbation import as_read
 
@@ -66,15 +67,12 @@ class TdtConfig(StrictModel):
         "learned", description="shuffled: the same values at random positions of each input (a control)"
     )
 
-    @model_validator(mode="after")
-    def _released_has_fewer_options(self) -> TdtConfig:
-        if self.variant == "released":
-            released = {"gamma": 0.0, "mode": "soft", "perturbation": "mean", "divergence": "released"}
-            wrong = {name: getattr(self, name) for name, value in released.items() if getattr(self, name) != value}
-            if wrong:
-                said = "{}: {} is not in the released code; use variant: paper"
-                raise ValueError("\n".join(said.format(*entry) for entry in wrong.items()))
-        return self
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Yield options that the released code does not have."""
+        released = {"gamma": 0.0, "mode": "soft", "perturbation": "mean", "divergence": "released"}
+        for name, value in released.items() if self.variant == "released" else ():
+            if (given := getattr(self, name)) != value:
+                yield (name,), f"{name}: {given} is not in the released code; use variant: paper"
 
 
 def divergence(one: Tensor, two: Tensor, kind: str, direction: str = "released") -> Tensor:
@@ -150,6 +148,19 @@ class Tdt(Regulariser):
                 },
             ),
         )
+
+    @classmethod
+    def check_options(cls, options: TdtConfig, phase: Phase) -> list[str]:
+        hard = options.mode == "hard"
+        idle = {
+            "temperature": not hard,
+            "perturbation": hard,
+            "gaussian_std": hard or options.perturbation != "gaussian",
+            "mu0_mask_padding": hard or options.perturbation != "mean",
+        }
+        under = "mode: hard" if hard else f"mode: soft, perturbation: {options.perturbation}"
+        written = [name for name, is_idle in idle.items() if is_idle and name in options.model_fields_set]
+        return [f"{name} has no effect under {under}; remove it" for name in written]
 
     @classmethod
     def check_task(cls, options: TdtConfig, task: TaskConfig) -> list[str]:

@@ -175,6 +175,9 @@ class WeightMixup(Regulariser):
         if taken := bool(self.declares.needs):
             self._take(handed[self.options.attention])
         self._require_attention_gradients(self.options.attention == "joint")
+        if self.options.attention == "joint":  # so that others (SAM, masks, SMART's past weights) have it, too
+            mixings = {name.replace(".", ":"): mixing for name, mixing in self.mixings.items()}
+            trainee.attach(self.name, torch.nn.ModuleDict(mixings))
         self._shares: list[tuple[int, Tensor]] = []
         if self.declares.passes:
             self.two_level = self._two_level_step()
@@ -247,7 +250,7 @@ class WeightMixup(Regulariser):
     def parameter_groups(self) -> list[ParameterGroup]:
         if self.options.attention != "joint":
             return []
-        named = {name.replace("/", ":"): parameter for name, parameter in self._attention().items()}
+        named = {n: p for n, p in self.trainee.named_trainable() if n.startswith(f"attached.{self.name}.")}
         return [ParameterGroup(named, self.options.attention_learning_rate, self._decay())]
 
     def backward(self, step: Step) -> Tensor:

@@ -298,8 +298,30 @@ def test_an_attention_of_another_form_is_refused(other: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("options", "decay"), [({}, 0.01), (RELEASED, 0.0), ({"attention_weight_decay": 0.25}, 0.25)])
 def test_joint_attention_has_a_rate_and_decay_of_its_own(options: dict[str, Any], decay: float) -> None:
     run = Bench([("weight_mixup", {"attention": "joint", "attention_learning_rate": 0.5, **options})])
-    own = [group for group in run.loop().groups if any(name.startswith("attention:") for name in group["names"])]
+    own = [
+        group
+        for group in run.loop().groups
+        if any(name.startswith("attached.weight_mixup.") for name in group["names"])
+    ]
     assert {(group["base_lr"], group["weight_decay"]) for group in own} == {(0.5, decay)}
+
+
+@pytest.mark.parametrize("other", [("sam", {"radius": 0.5}), ("smart", {}), ("child_tuning", {"share": 0.5})])
+def test_joint_attention_is_trained_as_others_train_the_weights(other: tuple[str, dict[str, Any]]) -> None:
+    """SAM moved all but the attention, SMART's past weights had the present one, and no mask covered it."""
+    run = Bench([("weight_mixup", {"attention": "joint", "attention_learning_rate": 0.1}), other])
+    mixup, beside = sorted(run.stack.regularisers, key=lambda one: one.name != "weight_mixup")
+    (name, parameter), *_ = mixup._attention().items()  # type: ignore[attr-defined]
+    seen: list[torch.Tensor] = []
+    mixing = mixup.mixings[name.split("/")[1]]  # type: ignore[attr-defined]
+    mixing.register_forward_pre_hook(lambda *_: seen.append(parameter.detach().clone()))
+    run.loop().train()
+    if other[0] == "child_tuning":
+        run.gradients()
+        masks = dict(beside.gradient_masks(run.step()))
+        assert any(name.startswith("attached.weight_mixup.") for name in masks)
+    else:  # one step has passes under several values
+        assert len({value.numpy().tobytes() for value in seen}) > run.loop().total
 
 
 def test_released_clip_norm_counts_the_frozen_tensors() -> None:

@@ -19,7 +19,7 @@ from regft_core.names import suggestion
 from regft_core.settings.controls import missing, with_controls
 from regft_core.settings.preset import preset_file
 from regft_core.settings.read_project import open_project
-from regft_core.settings.yaml_paths import method_file
+from regft_core.settings.yaml_paths import PRESETS, method_file
 
 from .common import PRESET, argument, command, flag
 
@@ -74,7 +74,11 @@ def controls(root: Path, arguments: argparse.Namespace) -> None:
         print(listed if pairs else "no listed method has a declared control")
     elif not arguments.write:
         print("\n".join(str(one) for one in controls if not one.listed))
-        print("Add them under methods, or run `regft controls --write`.")
+        preset = f" --preset {arguments.preset}" if arguments.preset else ""
+        print(f"Add them under methods, or run `regft controls{preset} --write`.")
+    elif Path(params_file).is_absolute():
+        hint = f"copy it to {PRESETS}/ under another name, and add them to that preset"
+        raise ConfigError([Problem("shipped-preset", params_file, 0, "", "is regft's own, for every project", hint)])
     else:
         path = (root / params_file).resolve()  # a linked file stays a link
         text = with_controls(path, names)

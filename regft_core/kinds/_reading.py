@@ -128,9 +128,9 @@ def read_index(value: Any, declared: Declared) -> int:
         raise WrongLabel(f"label {given(value)} is none of labels {_shown(list(labels))}{hint}")
     index = _index(text, len(labels))
     if is_number and text in labels:
-        raise WrongLabel(
-            f"label {given(value)} is both a name and a position in labels {_shown(list(labels))}; use label_values"
-        )
+        meant = [text] if index is None else [text, labels[index]]
+        ways = " or ".join(f'{{"{text}": "{name}", ...}}' for name in meant)
+        raise WrongLabel(f"label {given(value)} is both a name and a position in labels; write label_values: {ways}")
     if index is None:
         raise WrongLabel(
             f"label {given(value)} is outside 0 to {len(labels) - 1}, the positions in labels {_shown(list(labels))}"

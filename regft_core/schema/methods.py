@@ -87,6 +87,14 @@ class ControlConfig(ControlPhase):
     compute: Literal["matched"] | None = Field(None, description="plain fine-tuning with the method's compute")
     phases: dict[Name, ControlPhase] = Field({})
 
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Yield changes beside ``compute``, which has no method to change; or that there are none."""
+        changed = sorted(self.model_fields_set - {"why", "compute"})
+        if self.compute is None and not changed:
+            yield (), "a control changes something; say what, or write compute: matched"
+        for key in changed if self.compute is not None else ():
+            yield (key,), f"compute: matched is plain fine-tuning, in which {key} changes nothing; remove one of them"
+
 
 #: What a method says about itself and its family: it changes no run.
 WORDS = frozenset(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,8 @@ def with_controls(file: Path, names: Sequence[str]) -> str:
     """Return the text of a valid params.yaml with further names before the last method, whose comments stay with it."""
 
     def add(data: Any) -> None:
+        listed = data["methods"] = deepcopy(data["methods"])  # a YAML alias of it stays as it is
         for name in names:
-            data["methods"].insert(len(data["methods"]) - 1, name)
+            listed.insert(len(listed) - 1, name)
 
     return edited(file, add)

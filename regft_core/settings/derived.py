@@ -65,10 +65,11 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
         declared = member.get("controls")
         for name, values in declared.items() if isinstance(declared, dict) else ():
             if name not in changes and isinstance(values, dict) and _applies(values, data):
-                why, rest = str(values.get("why", "")), {key: value for key, value in values.items() if key != "why"}
+                why = str(values.get("why", ""))
+                rest = {key: value for key, value in values.items() if key not in ("why", "compute")}
                 removes = all("regularisers" in path and value is None for path, value in leaves(rest))
                 matched = Change(why, plain="matched", zero=True)
-                changes[name] = matched if "compute" in values else Change(why, rest, zero=removes)
+                changes[name] = matched if values.get("compute") else Change(why, rest, zero=removes)
     flips: dict[str, list[tuple[str, Change]]] = {}
     for regulariser in sorted({name for _, part in regularisers_of(data) for name in part}):
         try:

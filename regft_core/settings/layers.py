@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from regft_core.errors import Problem
+from regft_core.errors import ConfigError, Problem
 from regft_core.schema import Size
 from regft_core.schema.methods import SECTIONS, WORDS, MethodConfig
 from regft_core.schema.params import Params
@@ -87,7 +87,14 @@ def paths(data: Mapping[str, Any]) -> list[str]:
 
 
 def from_dotted(values: Mapping[str, Any], place: Place) -> Document:
-    """Return dotted settings as a document in which everything stands at one place."""
+    """Return dotted settings as a document in which everything stands at one place.
+
+    Raises ConfigError for a setting inside of another one.
+    """
+    for path in values:
+        if inner := next((other for other in values if other.startswith(f"{path}.")), None):
+            message, hint = f"'{inner}' is a part of '{path}'", "name the parts, or the whole"
+            raise ConfigError([Problem("keys-overlap", place.file, place.line, dotted(place.path), message, hint)])
     document = nested(values)
     return Document(document, dict.fromkeys(_below(document), place), place.file)
 

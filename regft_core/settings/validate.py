@@ -103,7 +103,8 @@ def _wrong_value(document: Document, at: KeyPath, items: list[Any]) -> Problem:
         name = str(at[-1])[:NAME_LENGTH]
         if words:
             return document.problem("unknown-key", at, f"unknown key '{name}'", suggestion(name, words, "allowed here"))
-        return document.problem("bad-name", at, f"the key {name} cannot be one; allowed: {allowed}", "write text")
+        hint = "" if isinstance(at[-1], str) else f"put it in quotes: '{name}'"
+        return document.problem("bad-name", at, f"the key {name} cannot be one; allowed: {allowed}", hint)
     value = document.value(at)
     shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     near = nearest(value, words) if isinstance(value, str) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,17 @@ LABELS: dict[str, tuple[dict[str, Any], list[Any], list[int | float | None]]] = 
 def test_labels_and_targets_are_read_as_they_are_declared(case: str, read: Read) -> None:
     declared, values, labels = LABELS[case]
     assert [label_of(read, value, declared) for value in values] == labels
+
+
+def test_the_advice_for_a_number_that_could_be_a_name_or_a_position_is_yaml_that_works(read: Read) -> None:
+    """Keys without quotes, which it left open, are refused; one spelling alone is none of the others' values."""
+    with raises_code(DataError, "rows-do-not-match") as told:
+        read("a.jsonl", '{"text": "a", "label": 1}\n', labels=("1", "0"))
+    advised = re.findall(r'({"1": "\d"), \.\.\.}', str(told.value))
+    assert [label_of(read, 1, {"labels": ("1", "0"), "label_values": json.loads(f"{one}}}")}) for one in advised] == [
+        0,
+        1,
+    ]
 
 
 def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Path, read: Read, declare: Any) -> None:

@@ -73,6 +73,13 @@ def test_what_is_flipped_already_has_plain_fine_tuning_alone(load: Load) -> None
     assert found == [("noise", "vanilla", True), ("mask", "vanilla", True)]
 
 
+def test_a_control_is_plain_fine_tuning_only_where_its_compute_is_matched(load: Load) -> None:
+    """``compute: null`` made it so, too, and its own values were ignored."""
+    text = METHOD + "controls: {half: {why: half of it, compute: null, regularisers: {noise: {scale: 0.5}}}}\n"
+    project = load({NOISE: text, "params.yaml": listing("noise_half")})
+    assert project.methods["noise_half"].finetune.regularisers[0][1].scale == 0.5
+
+
 def test_own_settings_of_a_control_are_laid_over_and_warned_of(load: Load) -> None:
     more = "method_settings:\n  noise_flat: {training: {epochs: 11}}\n"
     project = load({"params.yaml": listing("noise_flat", more=more)})
@@ -176,6 +183,14 @@ def test_only_the_names_are_inserted(tmp_path: Path) -> None:
         file.write_text(before + rest)
         added = before + before.rpartition("\n")[2].join(("quiet\n", "still\n", ""))
         assert with_controls(file, ["quiet", "still"]) == added + rest
+
+
+def test_a_list_with_the_same_yaml_anchor_stays_as_it_is(tmp_path: Path) -> None:
+    """It got the controls, too."""
+    file = tmp_path / "params.yaml"
+    for text in ("methods: &arms [a, b]\nothers: *arms\n", "others: &arms [a, b]\nmethods: *arms\n"):
+        file.write_text(text)
+        assert yaml.safe_load(with_controls(file, ["c"])) == {"methods": ["a", "c", "b"], "others": ["a", "b"]}
 
 
 def test_missing_controls_are_found(build: Any, registry: dict[str, Any]) -> None:

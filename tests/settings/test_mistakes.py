@@ -23,6 +23,7 @@ NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
 
 FILES = "{kind: files}\nsplits: {train: opinions/train.csv, dev: opinions/dev.csv}"
 BUILT_IN = "{kind: builtin, generator: cue_sentence}\nsplits: {train: train, dev: train}"
+EPOCHS = "values: {training.epochs: [1, 2]}"
 #: (file, text to replace, where it is empty: to write below; replacement; line, code). More: tests/promises/test_11.
 MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "epochs: 2", "optimizer: adamv", 12, "invalid-value"),
@@ -86,6 +87,8 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     ),
     (PARAMS, "", "tuning: {methods: {noise: [{training.epochs: 3}, {training.epochs: 3}]}}", 16, "same-trial"),
     (PARAMS, "", "tuning: {folds: 3, split: 0.5, values: {training.epochs: [1, 3]}}", 16, "inconsistent"),
+    (PARAMS, "", f"tuning: {{selection: dev_as_published, split: 0.5, {EPOCHS}}}", 16, "inconsistent"),
+    (PARAMS, "", "tuning: {values: {training.epochs: [1, 2], training.epochs.x: [1, 2]}}", 16, "keys-overlap"),
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set, revision: 'to do'}", 1, "bad-revision"),
@@ -146,6 +149,8 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (NOISE, "", f"control_for: {'m' * 65}", 4, "invalid-value"),
     (NOISE, "", "control_for: noise\ndiffers_in: [training]", 4, "refers-to-itself"),
     (NOISE, "", "control_for: vanilla", 4, "inconsistent"),
+    (NOISE, "", "controls: {half: {why: a}}", 4, "inconsistent"),
+    (NOISE, "", "controls: {half: {why: a, compute: matched, training: {epochs: 3}}}", 4, "inconsistent"),
     (NOISE, "", "training: {}", 4, "duplicate-key"),
     (NOISE, "", 'sources: {regularisers.noise.scal: "ours: a guess"}', 4, "unknown-source"),
     (NOISE, "", 'sources: {regularisers.noise.scale: "code: a/b train.py"}', 4, "invalid-value"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -84,6 +85,14 @@ def test_mistakes_name_the_presets_own_lines(project: Path) -> None:
     added = stage(project, "controls", "--preset", "hype", "--write")
     assert "added to pipelines/presets/hype.yaml" in added.stdout, added.stderr
     assert "hype_n_no_noise" in yaml.safe_load(preset.read_text())["methods"]
+    preset.write_text(yaml.dump(PARAMS | {"methods": ["vanilla", "hype_n"]}))
+    assert "`regft controls --preset hype --write`" in stage(project, "controls", "--preset", "hype").stdout
+    preset.rename(shipped := project.parent / "shipped.yaml")  # a shipped file is every project's
+    with patch("stages.methods.preset_file", lambda root, name: str(shipped)):
+        refused = stage(project, "controls", "--preset", "hype", "--write")
+    assert (refused.returncode, "[shipped-preset]" in refused.stderr) == (2, True)
+    assert "hype_n_no_noise" not in shipped.read_text()
+    shipped.rename(preset)
     changed = stage(project, "preset", "hype", "--set", "training.epochz=2")
     assert changed.returncode == 2
     assert "--set training.epochz=2: training.epochz: unknown key" in changed.stderr

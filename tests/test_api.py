@@ -17,7 +17,7 @@ from sklearn.utils.validation import NotFittedError
 
 import regft
 from regft_core.api import Project
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, DataError
 from tests.errors import codes_of, raises_code
 from tests.small_project import build, review, stage, write_csv
 from tests.tiny import tiny_model_dir
@@ -147,6 +147,8 @@ def test_a_frozen_probe_is_cross_validated(encoder: str, capfd: pytest.CaptureFi
     assert fitted.classes_.tolist() == [3, 7]
     most_probable = fitted.predict_proba(INPUTS[kind]).argmax(axis=1)
     assert fitted.predict(INPUTS[kind]).tolist() == fitted.classes_[most_probable].tolist()
+    with raises_code(DataError, "column-missing"):  # columns without names were a TypeError
+        fitted.model_.predict(pd.DataFrame([["a", "b"]]))
     if kind == "texts":
         assert fitted.score(TEXTS, labels) == 1  # the first word tells the label, and folds are told apart
         assert (answers.argmax(axis=1) == labels // 7).mean() > 0.9

@@ -15,6 +15,7 @@ from regft_core.data.file_format import Row, Table, column_problems
 from regft_core.data.table import readable_as
 from regft_core.errors import DataError
 from regft_core.kinds import find
+from regft_core.kinds._reading import is_nan
 from regft_core.schema.sources import FileFormat
 from regft_core.serve.model import ServedModel
 
@@ -147,12 +148,12 @@ class Writer:
                 self._csv.writerow([safe_cell(encodable(name)) for name in self._columns])
 
     def row(self, values: Mapping[str, Any]) -> None:
-        """Write the values of the columns; None is an empty cell."""
+        """Write the values of the columns; None is an empty cell, and so is a number that is none."""
+        line = {name: None if is_nan(value := values.get(name)) else value for name in self._columns}
         if self._json:
-            line = {name: values.get(name) for name in self._columns}
             self._file.write(encodable(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
-            return
-        self._csv.writerow([safe_cell(_cell(values.get(name), name in self._scores)) for name in self._columns])
+        else:
+            self._csv.writerow([safe_cell(_cell(line[name], name in self._scores)) for name in self._columns])
 
 
 def _cell(value: Any, is_score: bool) -> Any:

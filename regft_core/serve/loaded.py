@@ -19,6 +19,7 @@ from regft_core.kinds import find
 from regft_core.kinds._reading import as_text, listed_labels, to_number
 from regft_core.kinds.multi_label import SEPARATOR
 from regft_core.models.devices import visible_devices
+from regft_core.names import listing
 from regft_core.serve.answers import Counted, answers, example_of
 from regft_core.serve.model import load_served
 
@@ -127,7 +128,7 @@ class LoadedModel(BaseEstimator):
         names = self._model.columns
         if isinstance(texts, pd.DataFrame):
             if missing := [name for name in names if name not in texts.columns]:
-                hint = f"columns of the training file: {', '.join(names)}; there are {', '.join(texts.columns)}"
+                hint = f"columns of the training file: {', '.join(names)}; there are {listing(map(str, texts.columns))}"
                 raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
             rows: list[Any] = [tuple(map(plain, row)) for row in texts[names].itertuples(index=False, name=None)]
         else:

@@ -252,3 +252,12 @@ def test_values_keep_their_digits_whatever_their_unit(value: float, written: flo
     Writer(".jsonl", lines, ["prediction"]).row({"prediction": rounded(value)})
     assert float(table.getvalue().splitlines()[1]) == written
     assert json.loads(lines.getvalue())["prediction"] == written
+
+
+def test_a_kept_number_that_is_none_is_an_empty_cell() -> None:
+    """Lines of JSON had ``NaN``, which no JSON has."""
+    table, lines = io.StringIO(), io.StringIO()
+    for form, file in ((".csv", table), (".jsonl", lines)):
+        Writer(form, file, ["price", "price"]).row({"price": float("nan")})
+    assert table.getvalue() == "price,price\n,\n"
+    assert lines.getvalue() == '{"price": null}\n'

@@ -64,10 +64,9 @@ def declared_fit(entries: Iterable[tuple[type[Regulariser], Any]]) -> Cost:
 
 @dataclass(frozen=True)
 class Lent:
-    """Whose phase a phase is, where a method lets another one stand in; their results have one key.
+    """Whose phase a phase is (``method``), where a method lets another one stand in; their results have one key.
 
     Attributes:
-        method: the method that it is a phase of.
         name: what it is called there.
         prefix: what the names of that method's earlier phases begin with here.
         model: what that method changes in the section ``model``.
@@ -84,7 +83,6 @@ class Phase:
     """One phase of a listed method.
 
     Attributes:
-        name: key of the phase; also names its random streams.
         start: ``checkpoint`` or the name of the earlier phase whose weights it starts from.
         repeat: how often it runs and how the members are merged; None: once.
         seed: the one seed of a phase that is trained once for all; None: the run's own.

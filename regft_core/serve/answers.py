@@ -37,8 +37,7 @@ class Counted:
         tokens, unknown: of all texts, and those that stand for what the vocabulary lacks.
         empty: rows without prediction; ``unreadable`` of them hold something else than text, the others nothing.
         words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
-        abstained: rows on which the model is not confident enough to answer.
-        resumed: rows that an earlier call predicted.
+        abstained, resumed: rows that the model is too unsure of to answer, and that an earlier call predicted.
     """
 
     SHOWN: ClassVar[int] = 3

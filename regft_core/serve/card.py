@@ -57,10 +57,7 @@ def _template() -> Any:
 def model_card(context: Context, record: RunRecord, served: Served, judged: OutOfFold | None) -> str:
     """Return the card as Markdown with the hub's metadata header.
 
-    Args:
-        record: of the run, as the stage finetune writes it.
-        served: content of ``regft.json``.
-        judged: of a refit the evaluated runs; None for a run that was evaluated itself.
+    ``judged`` are the evaluated runs of a refit; None for a run that was evaluated itself.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
     examples = context.last.rows.examples
@@ -216,11 +213,7 @@ def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:
 
 
 def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged: OutOfFold | None) -> Iterator[str]:
-    """Sentences on what weakens the model or its scores.
-
-    Args:
-        runs: of the model, and those that were evaluated.
-    """
+    """Sentences on what weakens the model or its scores, from its own run and those that were evaluated."""
     evaluated, whose = runs[1:], "evaluated run" if judged else "run"
     if served.abstain:
         yield sentence(served.abstain)

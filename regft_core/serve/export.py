@@ -49,17 +49,14 @@ NEAR = 1e-4
 
 
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
-    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
+    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>[-refit]-seed-<seed>``).
 
     The job of a refit (``grid/refit.py``) is of no run that was judged: temperature and expected score are those of the
-    judged runs, and the folder is ``exports/<method>-<task>-<size>-refit-seed-<seed>``.
+    judged runs. What was written is loaded again and must give the same logits.
 
-    The directory holds safetensors weights, configuration with label names, tokenizer and a
-    model card; of a run that answers without a model (a bag of words) what was fitted. It is loaded again and must give
-    the same logits.
-
-    ``accuracy``: below the confidence that guarantees this share of right answers, the model does not answer.
-    ``onnx``: write ``model.onnx`` beside the weights (``models/onnx.py``).
+    Args:
+        accuracy: below the confidence that guarantees this share of right answers, the model does not answer.
+        onnx: write ``model.onnx`` beside the weights (``models/onnx.py``).
 
     Raises:
         RunFailed: the run has no model, because its training failed.
@@ -132,10 +129,8 @@ def _refuse_without_graph(method: str, served: Served) -> None:
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
     """The context of a run that was trained, with its tuned values and keys, and its record.
 
-    Raises:
-        RunFailed: the run has no model, because its training failed or did not happen.
-        ConfigError: the cell or the seed is not in the grid.
-        DataError: the finetune stage has not run, or what it wrote cannot be read.
+    Raises RunFailed where it has no model, ConfigError where it is not in the grid, DataError where the stage finetune
+    has not run.
     """
     context = Context(job)  # says what is not in the grid
     if job.refit:  # it is in the run store alone
@@ -197,13 +192,8 @@ def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
 def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]]:
     """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each.
 
-    Args:
-        out: folder, by default ``submissions/<method>-<task>-<size>-seed-<seed>``.
-
-    Raises:
-        ConfigError: the task declares no submission, or the run is not in the grid.
-        RunFailed: the run has no model.
-        DataError: a split cannot be read.
+    Raises ConfigError where the task declares no submission, DataError where a split cannot be read, and as
+    ``finished_run``.
     """
     context, _ = finished_run(job)
     wanted = context.task_config.submission

@@ -37,13 +37,7 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request.
-
-    Attributes:
-        seconds: from its first byte to its answer.
-        bytes: of its body.
-        rows: of its list.
-    """
+    """Limits of one request: time to its answer, size of its body, rows of its list."""
 
     seconds: float = 30.0
     bytes: int = 1_000_000

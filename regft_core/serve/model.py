@@ -52,10 +52,8 @@ class ServedModel:
     Attributes:
         served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
         labels: names in the order of the logits; one name for a value.
-        directory: where it was loaded from.
         logits: examples -> [n, K], as they were scored; raises RunFailed when one is not finite.
         tokenizer: of the encoder; None where none is read.
-        precision: in which it answers.
     """
 
     served: Served
@@ -116,13 +114,9 @@ def _reading(served: Served) -> Reading | None:
 def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel:
     """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
 
-    Args:
-        precision: fp32, bf16 or int8 (models/precision.py).
-
-    Raises:
-        ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors weights,
-            no head, no fast tokenizer; a file that is damaged or of another version; the device or the model cannot
-            answer in ``precision``.
+    Raises ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors
+    weights, no head, no fast tokenizer; a file that is damaged or of another version; the device or the model cannot
+    answer in ``precision`` (models/precision.py).
     """
     if directory.is_dir():
         refuse_outside(directory)

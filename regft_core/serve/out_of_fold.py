@@ -27,14 +27,12 @@ from regft_core.statistics.confidence import best_guarantee, effective, fit_temp
 
 
 class Answers(NamedTuple):
-    """Answers to the rows of one set.
+    """Answers to the rows of one set, of so many ``models``.
 
     Attributes:
-        ids: of the rows.
         gold, predicted: [n] labels and answers, in the set's label space.
         scores: [n, K] probabilities, or [n, 1] values.
         groups: [n] group of each row; None for a task without groups.
-        models: how many runs they are from.
     """
 
     ids: list[str]
@@ -181,10 +179,6 @@ def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperatur
     Each row counts once (``OutOfFold.once``). Rows of one group count as one answer. With folds the guarantee is that
     of the folds' models together. A temperature, fitted on the same rows, leaves the order of the rows of two labels as
     it is, and so the guarantee; of more labels it is one number that was fitted.
-
-    Args:
-        judged: the cell of the run.
-        temperature: of the probabilities that the model will give.
 
     Raises:
         ModelError: these rows cannot guarantee it; it is no share, or the answers of the task are not right or wrong.

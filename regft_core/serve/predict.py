@@ -86,17 +86,12 @@ def predict_file(
     keep: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Counted:
-    """Write ``out`` (.csv or .jsonl): ``row``, the kept columns, ``prediction`` and a probability per label.
+    """Write ``out`` (.csv or .jsonl): ``row``, the columns to ``keep``, ``prediction`` and a probability per label.
 
     The file appears complete or not at all. A row without a text, or with something else than text, gets no prediction
     and is counted. Killed, the same call goes on after the last whole chunk, and writes the bytes that it would have
-    written (``partial_file``).
-
-    Args:
-        data: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx.
-        how: how it is written; where that is not said, as the training file was, if it cannot be read otherwise.
-        keep: columns of ``data`` to copy.
-        overwrite: replace an existing ``out``.
+    written (``partial_file``). Where ``how`` does not say how ``data`` is written, it is read as the training file was,
+    if it cannot be read otherwise.
 
     Raises:
         DataError: a column or a row is missing, the file cannot be read, or ``out`` exists.
@@ -245,12 +240,7 @@ def predict_stream(
     """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
 
     Lines are those that ``predict_file`` writes into a .jsonl file. Which rows share a batch depends on time: in fp32
-    a probability moves by about 1e-6 at most (``evaluate/logits.py``).
-
-    Args:
-        source: UTF-8 in the format ``form``, one of ``FORMATS``.
-        keep: columns to copy.
-        how: the delimiter, where the header leaves it open.
+    a probability moves by about 1e-6 at most (``evaluate/logits.py``). ``source`` is UTF-8 in the format ``form``.
 
     Raises:
         DataError: a wrong row, or none at all; the rows before it are answered.

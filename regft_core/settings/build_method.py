@@ -50,9 +50,8 @@ class MethodBuilder:
 
     def knows(self, name: str) -> bool:
         """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
-        return (
-            self.base(name) != name or find(self.root, METHODS, name) is not None or self.derivation(name) is not None
-        )
+        found = find(self.root, METHODS, name) or self.derivation(name)
+        return found is not None or self.base(name) != name
 
     def derivation(self, name: str) -> tuple[str, Change] | None:
         """(arm, change) of a control that an arm declares; None for any other name."""

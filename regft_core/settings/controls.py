@@ -28,11 +28,9 @@ PLAIN = "vanilla"
 
 @dataclass(frozen=True)
 class Control:
-    """A control of a listed method.
+    """A control of a listed method: ``name`` is a listed arm, or one to list.
 
     Attributes:
-        name: a listed arm, or one to list.
-        control_for: the method.
         differs_by: how its settings differ from the method's, in a sentence.
         zero: whether it takes the ingredient away; else it has something in the ingredient's place.
         declared: the control that the method declares; ``name`` trains the same.

@@ -38,18 +38,13 @@ TRAINING_ROWS: dict[tuple[str, str | None], int] = {
     ("clue/clue", "ocnli"): 50_437,
     ("clue/clue", "tnews"): 53_360,
 }
-#: Seeds of a cell whose runs exist.
-Cached = Callable[[Cell], set[int]]
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """The plan of one cell.
+    """The plan of one cell: how many ``seeds`` the grid asks for, and of how many the run is ``cached``.
 
     Attributes:
-        cell: the cell.
-        seeds: seeds that the grid asks for.
-        cached: seeds whose run exists.
         rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
@@ -70,8 +65,8 @@ class PlanRow:
         return self.seeds - self.cached
 
 
-def plan_rows(project: Project, cached: Cached = lambda cell: set()) -> list[PlanRow]:
-    """Return a row for each cell of the grid; ``cached``: what the run store holds, by default nothing."""
+def plan_rows(project: Project, cached: Callable[[Cell], set[int]] = lambda cell: set()) -> list[PlanRow]:
+    """Return a row for each cell of the grid; ``cached``: its seeds in the run store, by default none."""
     rows, wanted = [], set(project.params.grid.seeds)
     for cell in cells(project):
         prepared = training_rows(project.root, cell)

@@ -190,10 +190,7 @@ def _plain(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """One value of a method: its dotted path in the file and where it is from, if anything says so.
-
-    An option that the file leaves out has its default, and is not ``given``.
-    """
+    """One value of a method: its dotted path in the file, and its source; a default is not ``given``."""
 
     path: str
     value: Any
@@ -202,10 +199,7 @@ class Setting:
 
 
 def settings(method: Any, registry: Mapping[str, Any]) -> list[Setting]:
-    """The settings of a method: its options phase by phase, defaults included, then what else its file sets.
-
-    ``method`` is one, or what a report keeps of one: its ``config`` and ``phases``.
-    """
+    """Settings of a method, or of a report's ``config`` and ``phases``: its options, then what else its file sets."""
     config: MethodConfig = method.config
     data = config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))
     names = {phase.name for phase in method.phases}

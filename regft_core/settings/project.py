@@ -38,10 +38,7 @@ _DRAW = 0
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One method on one task at one training size; all seeds belong to it.
-
-    A stage writes a folder for each cell; results are compared cell by cell.
-    """
+    """One method on one task at one training size; all seeds belong to it."""
 
     method: str
     task: str
@@ -70,12 +67,10 @@ class LeftOut:
 class Project:
     """A valid project.
 
-    ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
-    method trains on; ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol,
-    and ``on_task`` those that (method, task) changes. ``left_out`` holds, for each task of the grid, the declared
-    out-of-distribution sets that do not judge it, with the reason.
-    ``sections``: task -> the shared protocol and encoder. ``controls`` of the listed methods, and
-    ``warnings``, are for the user to read.
+    ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a method trains on;
+    ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol, and ``on_task`` those
+    that (method, task) changes. ``left_out`` holds, for each task of the grid, the declared out-of-distribution sets
+    that do not judge it. ``sections``: task -> the shared protocol and encoder.
     """
 
     root: Path
@@ -233,10 +228,7 @@ def _inherited(
 def tuned_method(
     builder: MethodBuilder, name: str, task: str | None, values: Mapping[str, Any], at: KeyPath = ("tuning",)
 ) -> tuple[Method, TrainingConfig]:
-    """Return a method (on a task) with tuned values, and the protocol that its phases start from.
-
-    ``at`` is where ``params.yaml`` names the values. Raises ConfigError for values that do not fit.
-    """
+    """Return what ``Project.tuned`` does; ``at`` is where ``params.yaml`` names the values."""
     document, shared = builder.document(name, task), builder.shared(task)
     assert document is not None
     phased = isinstance(document.data.get("phases"), dict)

@@ -1,16 +1,9 @@
 """Numbers printed in papers: ``published/<paper>_<table>.yaml``, as facts with their table, row and unit.
 
-A file is one table, or the numbers that a paper prints in its prose. ``columns`` stand in the paper's order. A column
-is a task or one of its other sets (``metric``), a mean of columns (``mean_of``, written as ``report.averages``), or
-anything else (``unit``: seconds, gigabytes, a set that is none here). ``encoders`` says which checkpoint each encoder
-is, and who says so. A row is one method with one encoder at one training size and ``setting``. Its ``scores``,
-``deviations`` and ``gains`` have the names of columns; ``gain_over`` names the row that the printed gains are over. A
-row that the paper took from elsewhere has ``copied_from`` and is never compared with ours. Where a printed average
-does not follow from the numbers beside it, ``recomputed`` has what follows and ``misprints`` says it in words
-(``tests/papers`` recomputes the shipped tables, and checks that names in them agree). ``missing`` says what the table
-prints and this file lacks. ``claims`` are what the paper says of the table, in our own words: one method scores higher
-than others (or varies less over seeds, or has higher numbers of an evaluation, such as a figure draws) in some columns,
-with each encoder and at each training size whose rows have them all.
+A file is one table, or the numbers that a paper prints in its prose. A row that the paper took from elsewhere is never
+compared with ours. Where a printed average does not follow from the numbers beside it, ``recomputed`` has what follows
+and ``misprints`` says it in words (``tests/papers`` recomputes the shipped tables, and checks that names in them
+agree). A claim is about each encoder and each training size whose rows have all of its methods.
 
 Nothing here changes a run; ``report.published`` names the files to print beside ours.
 """

@@ -51,8 +51,6 @@ class Reader:
 
     Attributes:
         documents: file, relative to the project -> what it holds, for every file that was read.
-        problems: everything that is wrong.
-        warnings: what the user should know although it is right.
         tasks: those without a mistake in their fields.
         left_out: task -> declared OOD set -> why it does not judge.
     """

@@ -17,7 +17,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +27,7 @@ from regft_core.names import suggestion
 
 
 class Catalogue:
-    """The files of one package of regft, and of further folders while ``also`` is open.
+    """The files of one package of regft, and of the project's own folder for them.
 
     Args:
         package: dotted name below ``regft_core``.
@@ -45,14 +44,12 @@ class Catalogue:
         #: The project's own folder, see ``use_project``.
         self.own: Path | None = None
         self._shipped = Path(__file__).parent.joinpath(*package.split(".")[1:])
-        self._more: list[Path] = []
         self._loaded: dict[Path, tuple[tuple[int, int], ModuleType]] = {}
 
     @property
     def folders(self) -> list[Path]:
-        """The package's folder, the project's own, and those that are open."""
-        own = [] if self.own is None else [self.own]
-        return list(dict.fromkeys((self._shipped, *own, *self._more)))
+        """The package's folder, and the project's own."""
+        return [self._shipped] if self.own is None else [self._shipped, self.own]
 
     def entry(self, name: str) -> str:
         """Return the name of a file in fingerprints: its module; its path where it is none of regft's."""
@@ -129,15 +126,6 @@ class Catalogue:
             hint = "repair the file, or move it out of the folder"
             raise ConfigError([Problem("cannot-import", shown(path), (lines or [0])[-1], "", message, hint)]) from error
         return self._loaded[path][1]
-
-    @contextmanager
-    def also(self, folder: Path) -> Iterator[None]:
-        """Take the files of another ``folder`` as well, for the duration of a ``with`` block."""
-        self._more.append(Path(folder))
-        try:
-            yield
-        finally:
-            self._more.remove(Path(folder))
 
     @cached_property
     def _shipped_files(self) -> dict[str, str]:

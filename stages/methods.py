@@ -24,10 +24,7 @@ from regft_core.settings.yaml_paths import PRESETS, method_file
 from .common import PRESET, argument, command, flag
 
 
-@command(
-    argument("names", "methods to show (default: all)", nargs="*"),
-    flag("--json", "as a JSON list, for scripts"),
-)
+@command(argument("names", "methods to show (default: all)", nargs="*"), flag("--json", "as a JSON list, for scripts"))
 def methods(root: Path, arguments: argparse.Namespace) -> None:
     """Print the catalogue of methods.
 

@@ -17,14 +17,7 @@ from regft_core import output
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, DataError, Problem, RunFailed
-from regft_core.grid.cell_keys import (
-    forget_failures,
-    grid_rows,
-    outdated_cells,
-    read_failures,
-    stale_cells,
-    write_plan,
-)
+from regft_core.grid.cell_keys import forget_failures, grid_rows, outdated_cells, read_failures, stale_cells, write_plan
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.data import prepare
 from regft_core.grid.missing_files import needs_text, require_named_sets

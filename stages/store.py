@@ -66,11 +66,7 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
     print(f"{store.path}: {freed} deleted, {left} remain of {budget} allowed; {lost}")
 
 
-@command(
-    PRESET,
-    CHANGES,
-    argument("--encoder", "fetch this encoder alone: mpnet"),
-)
+@command(PRESET, CHANGES, argument("--encoder", "fetch this encoder alone: mpnet"))
 def fetch(root: Path, arguments: argparse.Namespace) -> None:
     """Download data and encoders at their pinned revisions.
 

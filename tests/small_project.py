@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import yaml
 
+from regft_core.catalogue import Catalogue
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import open_project
 from stages import cli
@@ -106,6 +107,14 @@ def build(
     shutil.copytree(made, root / "models" / "tiny")
     shutil.rmtree(root / "scratch")
     return root
+
+
+@contextlib.contextmanager
+def also(catalogue: Catalogue, folder: Path) -> Iterator[None]:
+    """Take the files of a ``folder`` as well, within a ``with`` block, whatever project is opened there."""
+    before: Any = Catalogue.folders
+    with patch.object(Catalogue, "folders", property(lambda one: [*before.fget(one), *[folder] * (one is catalogue)])):
+        yield
 
 
 @cache

@@ -10,6 +10,7 @@ from regft_core import metrics
 from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
+from tests.small_project import also
 
 GOOD = "KINDS = ('regression',)\nLOWER_IS_BETTER = True\nRANGE = (0.0, 9.0)\n"
 SCORE = "def score(gold, predicted, positive):\n    return 0.5\n"
@@ -19,7 +20,7 @@ def test_files_are_names_and_shared_machinery_is_none(tmp_path: Path) -> None:
     for name in ("zeta.py", "_shared.py", "notes.txt"):
         (tmp_path / name).write_text("raise RuntimeError('imported')")
     before = OPTIMISERS.names()
-    with OPTIMISERS.also(tmp_path):
+    with also(OPTIMISERS, tmp_path):
         assert set(OPTIMISERS.names()) == {*before, "zeta"}
         with raises_code(ConfigError, "cannot-import", "zeta.py:1", "RuntimeError: imported"):
             OPTIMISERS.load("zeta")
@@ -45,5 +46,5 @@ def test_files_are_names_and_shared_machinery_is_none(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_metric_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "half_a_metric.py").write_text(text)
-    with METRICS.also(tmp_path), raises_code(ConfigError, "bad-metric-file", "half_a_metric.py", message):
+    with also(METRICS, tmp_path), raises_code(ConfigError, "bad-metric-file", "half_a_metric.py", message):
         metrics.find("half_a_metric")

@@ -207,8 +207,7 @@ class _PhaseBuilder:
                 except ConfigError as error:
                     self.problems.extend(error.problems)
                 continue
-            options = self._options(phase.regularisers, path)
-            self.problems.extend(self._lacking_phases(options, name, earlier, path))
+            options = self._options(phase.regularisers, name, earlier, path)
             start = ["checkpoint", *earlier][-1] if phase.start == "previous" else phase.start
             training = self._protocol(path, phase.data.task)
             if training is not None:
@@ -242,10 +241,12 @@ class _PhaseBuilder:
             self.problems.append(self.document.problem("bad-length", at, str(error), hint))
         return None
 
-    def _options(self, names: Iterable[str], path: KeyPath) -> Options:
-        """Return the validated options of the regularisers that stand below ``path``, by name."""
-        options: list[tuple[str, BaseModel]] = []
-        registry = self.builder.registry
+    def _options(self, names: Iterable[str], phase: str, earlier: Collection[str], path: KeyPath) -> Options:
+        """Return the validated options of the regularisers that stand below ``path``, by name.
+
+        One that takes something from a phase that does not run before its own is a problem.
+        """
+        options, registry = list[tuple[str, BaseModel]](), self.builder.registry
         for name in names:
             at = (*path, "regularisers", name)
             if name not in registry:
@@ -257,19 +258,14 @@ class _PhaseBuilder:
             except ConfigError as broken:
                 values, wrong = None, broken.problems
             self.problems.extend(wrong)
-            options += [(name, values)] if values is not None else []
+            if values is None:
+                continue
+            options.append((name, values))
+            for needed in (one for one in registry[name].declare(values).needs if one not in earlier):
+                message = f"'{name}' takes something from the phase '{needed}', which does not run before '{phase}'"
+                hint = suggestion(needed, earlier, "phases before it") if earlier else "add that phase before it"
+                self.problems.append(self.document.problem("phase-not-before", at, message, hint))
         return tuple(sorted(options, key=lambda item: item[0]))  # their order in the file has no meaning
-
-    def _lacking_phases(
-        self, options: Options, phase: str, earlier: Collection[str], path: KeyPath
-    ) -> Iterator[Problem]:
-        """Yield the regularisers that take something from a phase that does not run before theirs."""
-        for name, values in options:
-            for needed in self.builder.registry[name].declare(values).needs:
-                if needed not in earlier:
-                    message = f"'{name}' takes something from the phase '{needed}', which does not run before '{phase}'"
-                    hint = suggestion(needed, earlier, "phases before it") if earlier else "add that phase before it"
-                    yield self.document.problem("phase-not-before", (*path, "regularisers", name), message, hint)
 
     def _other(self, other: str, at: KeyPath) -> Method:
         """Return a method that this one names ``at`` a place of its document. Raises ConfigError."""

@@ -178,14 +178,14 @@ def open_project(
     document = params_text if isinstance(params_text, Document) else load_yaml(root / params_file, root, params_text)
     if params_file.startswith(PRESETS):
         document = without_override(document)
-    warnings = check_version(document)
+    earlier = check_version(document)
     params, problems = validate(Params, document)
     problems += shared_sections(document)[2] if params is not None else []
     if params is None or problems:
         raise ConfigError(problems)
 
     reader = Reader(root, document, params.ood)
-    reader.warnings += warnings
+    reader.warnings += earlier
     grid = reader.read_grid(params.grid.tasks)
 
     @cache
@@ -253,20 +253,10 @@ def open_project(
             for text in seen.sentences(encoder, task, sets):
                 reader.warnings.append(f"{where}: {text}")
     controls = controls_of(builder, methods)
-    reader.warnings += warnings_of(builder, methods, controls)
-    return Project(
-        root,
-        params,
-        reader.tasks,
-        methods,
-        builder,
-        tuple(dict.fromkeys(reader.warnings)),
-        reader.documents,
-        changed,
-        sections,
-        controls,
-        {name: sets for name, sets in reader.left_out.items() if sets},
-    )
+    warnings = tuple(dict.fromkeys([*reader.warnings, *warnings_of(builder, methods, controls)]))
+    left_out = {name: sets for name, sets in reader.left_out.items() if sets}
+    more = warnings, reader.documents, changed, sections, controls, left_out
+    return Project(root, params, reader.tasks, methods, builder, *more)
 
 
 def _read_methods(reader: Reader, builder: MethodBuilder) -> dict[str, Method]:

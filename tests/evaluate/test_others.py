@@ -13,6 +13,7 @@ from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from tests.errors import raises_code
 from tests.evaluate.tiny_run import evaluated, judged
+from tests.small_project import also
 
 # ---------------------------------------------------------------------------------- what may be found
 
@@ -54,7 +55,7 @@ RUN = "def run(run):\n    return None\n"
 )
 def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "half.py").write_text(text)
-    with EVALUATIONS.also(tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
+    with also(EVALUATIONS, tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
         analyses.find("half")
 
 
@@ -62,5 +63,5 @@ def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path) -> None:
     guide = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
     section = guide[guide.index("## Add an evaluation") :]
     (tmp_path / "sure.py").write_text(section.split("```python\n")[1].split("```")[0])
-    with EVALUATIONS.also(tmp_path):
+    with also(EVALUATIONS, tmp_path):
         assert evaluated("sure", None, judged([(0.05, 0.95), (0.3, 0.7)], [0, 0])).scalars == {"dev": {"sure": 0.5}}

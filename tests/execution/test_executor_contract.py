@@ -21,7 +21,7 @@ from tests.execution import contract_jobs
 from tests.execution.contract_jobs import STEPS, Job, Trained
 from tests.execution.test_executors import THREADS, alive, eventually
 from tests.skips import needs
-from tests.small_project import REPOSITORY
+from tests.small_project import REPOSITORY, also
 
 #: An executor that needs a package or settings: (package, settings). Others are tried as they are.
 NEEDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -165,7 +165,7 @@ def test_two_trainings_at_once_in_one_process_are_refused(
     contract_jobs.TRAINING.clear()
     contract_jobs.REFUSED.clear()
     jobs = [Job(store, 0, "meets another"), Job(store, 1, other)]
-    with EXECUTORS.also(tmp_path / "own"), pytest.raises(JobsFailed) as caught:
+    with also(EXECUTORS, tmp_path / "own"), pytest.raises(JobsFailed) as caught:
         run_all(jobs, contract_jobs.beside, executor="in_threads", per_device=2, threads=1)
     (failure,) = caught.value.failures
     assert failure.index == 1

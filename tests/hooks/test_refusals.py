@@ -19,6 +19,7 @@ from regft_core.schema.methods import RepeatConfig
 from tests.methods.cases import task
 from tests.methods.chain import method, phase
 from tests.methods.harness import NO_STEPS, STILL, TRAINING, Listed, entries
+from tests.small_project import also
 
 DECLARED = "active=active, description=Description(smallest_effect=0.1)"
 RIGHT = f"""from pydantic import Field
@@ -54,7 +55,7 @@ def problems_of(folder: Path, text: str) -> list[Problem]:
     """Problems of a method's file."""
     (folder / "gradient_noise.py").write_text(text)
     try:
-        with METHODS.also(folder):
+        with also(METHODS, folder):
             discover()["gradient_noise"]
     except ConfigError as error:
         return list(error.problems)

@@ -14,7 +14,7 @@ from regft_core.kinds import find, of_model
 from regft_core.kinds._judging import CORRELATION_THRESHOLD, warn_if_permuted, warn_if_reversed
 from regft_core.schema.tasks import TaskConfig
 from regft_core.training.distances import divergence, kl, squared_difference, symmetric_kl
-from tests.small_project import TASK
+from tests.small_project import TASK, also
 
 MORE = Path(__file__).parent / "more"
 
@@ -23,7 +23,7 @@ def test_a_kind_answers_every_question(tmp_path: Path) -> None:
     whole = (MORE / "tags.py").read_text()
     less = whole.replace('    dtype = "int64"\n', "").replace("    def answer(", "    def says(")
     (tmp_path / "half.py").write_text(less)
-    with KINDS.also(tmp_path), pytest.raises(ConfigError, match=r"half.py.*Tags does not say: answer, dtype"):
+    with also(KINDS, tmp_path), pytest.raises(ConfigError, match=r"half.py.*Tags does not say: answer, dtype"):
         find("half")
 
 
@@ -55,7 +55,7 @@ def test_a_task_names_its_kind_by_a_file() -> None:
         TaskConfig.model_validate({**declared, "kind": "classification"})
     with pytest.raises(ValueError, match="a regression task has no 'labels'"):
         TaskConfig.model_validate({**declared, "kind": "regression"})
-    with KINDS.also(MORE):
+    with also(KINDS, MORE):
         assert TaskConfig.model_validate(declared).kind == "tags"
 
 
@@ -69,7 +69,7 @@ def test_divergences_are_of_what_a_kind_reads_logits_as() -> None:
     assert torch.equal(divergence(one, two, "classification"), symmetric_kl(one, two))
     values = one[:, :1], two[:, :1]
     assert torch.equal(divergence(*values, "regression", kl), squared_difference(*values))
-    with KINDS.also(MORE):
+    with also(KINDS, MORE):
         found = divergence(one, two, "tags", kl)
         p, q = one.sigmoid(), two.sigmoid()
         by_hand = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()

@@ -20,6 +20,7 @@ from tests.errors import raises_code
 from tests.methods.cases import task
 from tests.methods.chain import REPOSITORY, phase
 from tests.methods.harness import TRAINING, Bench, same
+from tests.small_project import also
 
 # ------------------------------------------------------------------------------------------------------------ registry
 
@@ -31,7 +32,7 @@ def example() -> str:
 
 def test_the_documented_example_is_found_in_another_folder_and_trains(tmp_path: Path) -> None:
     (tmp_path / "smooth_logits.py").write_text(example())
-    with METHODS.also(tmp_path):
+    with also(METHODS, tmp_path):
         registry = discover()
         cls = registry["smooth_logits"]
     assert set(registry) - set(discover()) == {"smooth_logits"}
@@ -43,10 +44,10 @@ def test_the_documented_example_is_found_in_another_folder_and_trains(tmp_path: 
 
 def test_a_file_defines_the_regulariser_of_its_name_and_no_two_have_one(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(example().replace('"smooth_logits"', '"hype"'))
-    with METHODS.also(tmp_path), raises_code(ConfigError, "no-method-in-file", "mine.py", "'hype'"):
+    with also(METHODS, tmp_path), raises_code(ConfigError, "no-method-in-file", "mine.py", "'hype'"):
         discover()["mine"]
     (tmp_path / "hype.py").write_text(example())
-    with METHODS.also(tmp_path), raises_code(ConfigError, "name-taken", "hype"):
+    with also(METHODS, tmp_path), raises_code(ConfigError, "name-taken", "hype"):
         discover()
 
 

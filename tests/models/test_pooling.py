@@ -27,6 +27,7 @@ from regft_core.schema.training import EncoderConfig
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.methods.harness import Bench
+from tests.small_project import also
 from tests.tiny import ARCHITECTURES, EMBEDDERS, tiny_model_dir
 
 every = pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -63,7 +64,7 @@ def test_the_logits_are_one_linear_on_the_pooled_states_of_the_plain_encoder(arc
 def test_a_pooling_is_one_file_which_an_export_refuses(load, tmp_path):
     largest = "hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)"
     (tmp_path / "largest.py").write_text(f"def pool(hidden, mask, summary):\n    return {largest}\n")
-    with raises_code(ModelError, "pooling-not-exported"), POOLINGS.also(tmp_path):
+    with raises_code(ModelError, "pooling-not-exported"), also(POOLINGS, tmp_path):
         assert EncoderConfig(name="minilm", pooling="largest").pooling == "largest"
         batch = (loaded := load("bert", pooling="largest")).batch()
         with torch.no_grad():

@@ -19,6 +19,7 @@ from regft_core.report.looks import Looks
 from regft_core.statistics.verdict import SYMBOLS, overall
 from tests.report.grids import terminal
 from tests.report.synthetic import Arm, Task, inputs_of
+from tests.small_project import also
 
 #: Of 100 grids the quick tests take 10.
 GRIDS, QUICK, AT_ONCE = 100, 10, 10
@@ -147,7 +148,7 @@ SKILLS = {"vanilla": 0.72, "good": 0.9, "alike": 0.89, "weak": 0.5, "control": 0
 def error_rate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("metrics")
     (folder / "error_rate.py").write_text(ERROR_RATE)
-    with METRICS.also(folder):
+    with also(METRICS, folder):
         yield
 
 

@@ -22,6 +22,7 @@ from regft_core.runs.context import Context
 from regft_core.settings.read_project import open_project
 from tests.errors import raises_code
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, refresh, reported, runs
+from tests.small_project import also
 
 TOY = '''\
 """How long the texts are that a run gets right."""
@@ -55,7 +56,7 @@ def toy(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / "toy.py").write_text(TOY)
-    with EVALUATIONS.also(folder):
+    with also(EVALUATIONS, folder):
         yield folder / "toy.py"
 
 
@@ -238,7 +239,7 @@ def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Pa
     folder = project / "own"
     folder.mkdir()
     asks = {"tasks": "run.rows_of('cue_pair')", "method": "run.model_of('vanilla')"}
-    with EVALUATIONS.also(folder):
+    with also(EVALUATIONS, folder):
         for name, call in asks.items():
             text = 'DESCRIPTION = "asks"\nKINDS = ("classification",)\nNEEDS_MODEL = True\n'
             (folder / f"asks_{name}.py").write_text(f"{text}\n\ndef run(run):\n    {call}\n")

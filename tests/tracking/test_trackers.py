@@ -26,7 +26,7 @@ from regft_core.tracking.entries import read_grid
 from regft_core.tracking.ui import runs_page, view_state
 from tests.errors import raises_code
 from tests.promises.kit import change
-from tests.small_project import build
+from tests.small_project import also, build
 from tests.tracking.tree import HYPE, Tree, sync
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "trackers"
@@ -66,7 +66,7 @@ def test_a_tracker_of_the_project_gets_every_run(tree: Tree, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "wandb", service)
     monkeypatch.setattr(Logged, "made", [])
     tree.cell(HYPE, [0, 1])
-    with TRACKERS.also(EXAMPLES):
+    with also(TRACKERS, EXAMPLES):
         said = sync(tree.root, [HYPE], [0, 1], trackers=[name])
         assert "2 runs" in said
         assert len(Logged.made) == 2

@@ -22,6 +22,7 @@ from regft_core.training.optim import rate_factor, warmup_steps
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
 from tests.methods.harness import STILL, TRAINING, Bench, largest_difference, same
+from tests.small_project import also
 
 
 def test_what_the_device_has_not_done_yet_counts_as_time_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,7 @@ def test_a_schedule_is_one_file_with_the_function_factor(tmp_path: Path) -> None
         (tmp_path / f"{name}.py").write_text(text)
     with pytest.raises(ValidationError, match="unknown schedule 'halved'"):
         TrainingConfig(schedule="halved")
-    with SCHEDULES.also(tmp_path):
+    with also(SCHEDULES, tmp_path):
         assert TrainingConfig(schedule="assigned").schedule == "assigned"
         with pytest.raises(ValidationError, match="'factor'"):
             TrainingConfig(schedule="misspelt")
@@ -156,7 +157,7 @@ def test_a_sampler_is_one_file(tmp_path: Path) -> None:
     """Every batch has as many rows of one label as of the other, and epochs differ."""
     file = tmp_path / "balanced.py"
     file.write_text(BALANCED)
-    with SAMPLERS.also(tmp_path):
+    with also(SAMPLERS, tmp_path):
         run = Bench(training=TRAINING.model_copy(update={"sampler": "balanced"}))
         labels, epochs = run.encoded.labels, [run.stream.order(epoch) for epoch in range(2)]
         assert all(sum(labels[row] for row in batch) == 2 for order in epochs for batch in order)

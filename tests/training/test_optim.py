@@ -17,6 +17,7 @@ from regft_core.training.chunks import groups_within, order_statistics, quantile
 from regft_core.training.optim import load_optimizer_tensors, optimizer_tensors, parameter_groups
 from regft_core.training.optimisers.adamax import DecoupledAdamax, build
 from tests.methods.harness import TRAINING, Bench, same
+from tests.small_project import also
 
 PLAIN = """\
 import torch
@@ -35,7 +36,7 @@ def test_an_optimiser_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "descent.py").write_text(PLAIN)
     with pytest.raises(ValidationError, match="unknown optimiser 'descent'"):
         TrainingConfig(optimizer="descent")
-    with OPTIMISERS.also(tmp_path):
+    with also(OPTIMISERS, tmp_path):
         training = TRAINING.model_copy(update={"optimizer": "descent"})
         assert TrainingConfig(optimizer="descent").optimizer == "descent"
         run = Bench(training=training)

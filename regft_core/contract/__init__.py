@@ -20,11 +20,7 @@ from regft_core.names import suggestion
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise of a contract, and what was found.
-
-    Attributes:
-        kept: None where there is nothing to try; ``found`` is then the reason.
-    """
+    """One promise of a contract, and what was found; ``kept`` is None where there is nothing to try, for a reason."""
 
     says: str
     kept: bool | None

@@ -122,19 +122,19 @@ def promises(
 ) -> dict[str, tuple[Callable[[], str], str]]:
     """Promise -> what tries it, and why there is nothing to try; empty where there is.
 
-    Args:
-        own: the regulariser; ``stack``: all those of its phase.
-        training: the protocol of the phase; ``optimizer``: the shared one.
-        build: called with a stack and changes of the protocol; returns ``make`` of the laws.
+    ``stack`` are all regularisers of the phase of ``own``, ``training`` is its protocol, ``optimizer`` the shared one.
+    ``build`` is called with a stack and changes of the protocol, and returns ``make`` of the laws.
     """
     cls, declares, off, near = own.cls, own.declares, _off(own), _near(own)
     still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
     smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
     random = any(entry.declares.random_passes for entry in stack)
     exempt, no_steps = declares.description.exempt, "" if training.epochs else "its phase takes no steps"
+    without_off = "" if off else "the class has no `off`"
     limits = no_steps or exempt.get("limit") or ("" if near else "no number in `off` leads there")
     answers = "it answers in place of the model" if implements(cls, "predict") else ""
-    dropout = "dropout tells its passes apart" if declares.dropout.either else ""
+    unpadded = no_steps or exempt.get("padding", "")
+    dropout = no_steps or ("dropout tells its passes apart" if declares.dropout.either else "")
     make = partial(build, stack)
 
     def alone(entry: Entry | None, **changes: Any) -> laws.Make:
@@ -149,10 +149,7 @@ def promises(
     listed: dict[str, tuple[Callable[[], str], str]] = {
         "trained twice it leaves the same bits": (lambda: laws.repeats(make()), ""),
         "it changes what a phase leaves": (lambda: laws.changes(make(), plain(own)), ""),
-        "at strength 0 it is plain fine-tuning, bit for bit": (
-            lambda: laws.zero(alone(off), plain(off)),
-            "" if off else "the class has no `off`",
-        ),
+        "at strength 0 it is plain fine-tuning, bit for bit": (lambda: laws.zero(alone(off), plain(off)), without_off),
         "with hardly any strength it is hardly another than plain fine-tuning": (
             lambda: laws.limit(alone(near, **smooth), plain(near, **smooth)),
             limits,
@@ -162,14 +159,8 @@ def promises(
         "killed and resumed it ends alike": (lambda: laws.resume(make(), 2), no_steps),
         "it runs the passes that it declares": (lambda: laws.passes(make(), declared_cost(stack)), no_steps),
         "its fit runs the passes that it declares": (lambda: laws.fit_passes(make(), declared_fit(stack)), ""),
-        "its passes are random where it says so": (
-            lambda: laws.random_passes(make(**still), random),
-            no_steps or dropout,
-        ),
-        "padding does not change its loss": (
-            lambda: laws.padding(make(**still)),
-            no_steps or exempt.get("padding", ""),
-        ),
+        "its passes are random where it says so": (lambda: laws.random_passes(make(**still), random), dropout),
+        "padding does not change its loss": (lambda: laws.padding(make(**still)), unpadded),
         "its passes leave the weights as they were": (lambda: laws.restored(make()), no_steps),
         "what it hands on and keeps can be stored": (lambda: laws.storable(make()), ""),
     }

@@ -41,7 +41,7 @@ def _works_on_encoder(entry: Entry) -> bool:
 
 def _reads_positions(entry: Entry) -> bool:
     declared = entry.declares.reads_positions
-    return bool(entry.program) or entry.declares.needs_hidden if declared is None else declared
+    return bool(entry.program) or entry.declares.needs_hidden if declared is None else bool(declared)
 
 
 #: What one regulariser of a phase may own, and whether an entry owns it.

@@ -86,8 +86,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     take_shared(context.root, context.store, record.key)
     trained, answering = FinishedModel(context), answers_for_model(context.last.entries)
     served = _served(context, record.key, trained, answering, refit).model_copy(update={"abstain": abstain})
-    if onnx:
-        _refuse_without_graph(job.method, served)
+    by = f"by '{answering.name}' in place of a model" if answering is not None else ""
+    if onnx and (how := by or ("at a mask" if served.prompt else "from windows" if served.windows > 1 else "")):
+        message = f"export --onnx: {job.method} answers {how}: no graph of it"
+        raise ModelError("no-onnx", f"{message}\n    -> leave --onnx out")
     card = model_card(context, record, served, judged if job.refit else None)
     examples = data.examples[:CHECKED_EXAMPLES]
 
@@ -99,14 +101,14 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         return export_model(model, context.last.tokenizer, folder, check_batch=inputs, max_length=length, **how)
 
     if answering is not None:
-        by, reads = answering.name, answering.declares.reads == "encoder"
+        name, reads = answering.name, answering.declares.reads == "encoder"
         refuse_foreign(target, KEPT)
         with atomic_directory(target) as temporary:
-            write_tensors(temporary / KEPT, behind(f"{by}.", trained.kept))
+            write_tensors(temporary / KEPT, behind(f"{name}.", trained.kept))
             write_served(temporary, served)
             (temporary / "README.md").write_text(card, encoding="utf-8")
             if reads:
-                note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
+                note = f"The encoder that `{name}` reads, with a head that was never trained; see the folder above.\n"
                 write_model(trained.trainee.model, temporary / ENCODER, card=note)
             logits, near = load_served(temporary, "cpu").logits(examples), NEAR if reads else 0.0
             if not np.allclose(logits, trained.answer(examples), rtol=0.0, atol=near):
@@ -117,13 +119,6 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if served.prompt is None:  # the temperature goes into the head
         served = served.model_copy(update={"temperature": None})
     return write_model(trained.model, target, card=card, served=served, temperature=temperature, onnx=onnx)
-
-
-def _refuse_without_graph(method: str, served: Served) -> None:
-    """Raise ModelError where no ONNX graph holds how a model reads its inputs."""
-    by = f"by '{served.answered_by.regulariser}' in place of a model" if served.answered_by else ""
-    if how := by or ("at a mask" if served.prompt else "from windows" if served.windows > 1 else ""):
-        raise ModelError("no-onnx", f"export --onnx: {method} answers {how}: no graph of it\n    -> leave --onnx out")
 
 
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
@@ -157,6 +152,10 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
     if answering is None or answering.declares.reads == "encoder":
         reading = {"max_length": encoder.max_length, "rows_per_example": context.last.rows_per_example}
         reading |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
+    prompt = None
+    if answering is None and (asked := context.last.prompt) is not None:
+        words = tuple(context.last.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
+        prompt = ServedPrompt(template=asked.template, tokens=words, demonstrations=trained.demonstration_sets)
     by = answering and AnsweredBy(regulariser=answering.name, options=answering.options.model_dump(mode="json"))
     return Served(
         text=columns.text,
@@ -173,17 +172,9 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
         label_delimiter=columns.label_delimiter or ";",
         # What was said of the training file, but for its numbers.
         file_format=source.model_dump(exclude={"kind", "decimal"}) if isinstance(source, FilesSource) else {},
-        prompt=_prompt(context, trained) if answering is None else None,
+        prompt=prompt,
         **reading,
     )
-
-
-def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
-    prompt = context.last.prompt
-    if prompt is None:
-        return None
-    words = tuple(context.last.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
-    return ServedPrompt(template=prompt.template, tokens=words, demonstrations=trained.demonstration_sets)
 
 
 # ------------------------------------------------------------------------------------------- benchmark servers
@@ -242,9 +233,8 @@ def submission_lines(
 def check_repository(repository: str) -> None:
     """Raise ModelError for what is not ``OWNER/NAME``, before anything is trained or exported."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise ModelError(
-            "bad-repository", f"--push {repository}: is not OWNER/NAME\n    -> for instance --push me/reviews"
-        )
+        hint = "for instance --push me/reviews"
+        raise ModelError("bad-repository", f"--push {repository}: is not OWNER/NAME\n    -> {hint}")
 
 
 def push(folder: Path, repository: str) -> str:

@@ -81,7 +81,7 @@ class OutOfFold:
             raise RunFailed("no-model", f"{message}\n    -> `dvc repro` says why they failed")
 
     def answers(self, name: str) -> dict[int, Predictions]:
-        """Seed -> its predictions on the set ``name``."""
+        """Seed -> its predictions on a set."""
         return {seed: self._work.predictions(self._cell, seed, name, self.task.kind) for seed in self.seeds}
 
     def mean(self, name: str, metric: str) -> float:
@@ -161,7 +161,7 @@ class OutOfFold:
 
 
 def sentence(abstain: Abstain) -> str:
-    """Sentence of the model card."""
+    """Return the sentence of the model card."""
     models = "" if abstain.models == 1 else f", each evaluated by one of {abstain.models} models that had not seen it"
     counted = ""
     if abstain.groups is not None:

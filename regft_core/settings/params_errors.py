@@ -51,8 +51,8 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
         yield from _check_plug_in(TRACKERS, tracker, "log", "examples/trackers/tensorboard.py of the repository")
     execution = params.execution
     if execution.executor == "serial" and execution.workers > 1:
-        at, instead = document.place(("execution", "workers")), "set execution.executor: processes"
-        yield f"{at}: {execution.workers} workers have nothing to do with executor: serial; {instead}"
+        place, instead = document.place(("execution", "workers")), "set execution.executor: processes"
+        yield f"{place}: {execution.workers} workers have nothing to do with executor: serial; {instead}"
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         yield (
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "

@@ -41,7 +41,7 @@ def check_layers(builder: MethodBuilder, params: Params, document: Document) -> 
         elif find(builder.root, METHODS, name) is not None:
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             yield document.problem("base-not-needed", (*at, "base"), message, "give the method another name")
-        elif not builder.knows(base):
+        elif find(builder.root, METHODS, base) is None and builder.derivation(base) is None:
             yield missing(builder.root, METHODS, base, document, (*at, "base"))
 
 
@@ -170,11 +170,13 @@ def _tuned(builder: MethodBuilder, name: str, trials: list[Trial], at: KeyPath) 
     methods: list[Method] = []
     seen: dict[str, Trial] = {}
     for trial in trials:
-        if absent := list(added_regularisers(builder, name, from_dotted(trial, document.place(at)), ())):
-            raise ConfigError(absent)
+        laid = from_dotted(trial, document.place(at))
+        wrong = validate(EncoderConfig, lay(document, laid, ("model",), "model"), ("model",))[1]
+        if wrong := [*added_regularisers(builder, name, laid, ()), *wrong]:
+            raise ConfigError(wrong)
         tuned, training = tuned_method(builder, name, None, trial, at)
         methods.append(tuned)
-        earlier = seen.setdefault(f"{tuned.phases!r} {training!r}", trial)
+        earlier = seen.setdefault(f"{tuned.phases!r} {training!r} {tuned.config.model}", trial)
         if earlier is not trial:
             message = f"'{name}' would be the same run with {described(trial)} as with {described(earlier)}"
             hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"

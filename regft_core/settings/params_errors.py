@@ -35,6 +35,8 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 def check_params(root: Path, params: Params, document: Document) -> Iterator[Found]:
     """Yield problems and warnings of a ``params.yaml``."""
     lists: list[KeyPath] = [("grid", "tasks"), ("grid", "sizes"), ("grid", "seeds"), ("methods",), ("evaluations",)]
+    lists += [("ood",), ("trackers",), ("report", "decide_by"), ("report", "published")]
+    lists += [("report", "averages", name) for name in params.report.averages]
     lists += [("task_settings", task, "sizes") for task in params.task_settings]
     for path in lists:
         yield from duplicates(document, path)

@@ -73,6 +73,16 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "", "method_settings: {mask: {phases: {serch: {}}}}", 16, "inconsistent"),
     (PARAMS, "", "method_settings: {noise: {base: vanilla}}", 16, "base-not-needed"),
     (PARAMS, "- mask", "- louder\nmethod_settings: {louder: {base: nose}}", 11, "unknown-method"),
+    # An arm whose base is an arm was left out of the grid without a word.
+    (
+        PARAMS,
+        "- mask",
+        "- loud\n  - louder\nmethod_settings: {louder: {base: loud}, loud: {base: noise}}",
+        12,
+        "unknown-method",
+    ),
+    (PARAMS, "report: {}", "report: {decide_by: [dev, dev]}", 15, "listed-twice"),
+    (PARAMS, "", "tuning: {values: {model.pooling: [nose]}}", 16, "invalid-value"),
     (PARAMS, "", "tuning: {}", 16, "inconsistent"),
     (PARAMS, "", "tuning: {values: {training.learning_rat: [1.0e-5]}}", 16, "unknown-key"),
     (PARAMS, "", "tuning: {values: {learning_rate: [1.0e-5]}}", 16, "unknown-key"),

@@ -90,6 +90,4 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
 def _rows(X: Texts) -> list[Any]:
     """Return texts as a list of strings or of pairs; a column of a data frame stays one text."""
-    if isinstance(X, pd.DataFrame):
-        return list(X.itertuples(index=False, name=None))
-    return [tuple(row) if isinstance(row, list | np.ndarray) else row for row in X]
+    return list(X.itertuples(index=False, name=None) if isinstance(X, pd.DataFrame) else X)

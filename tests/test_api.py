@@ -160,6 +160,7 @@ def test_a_frozen_probe_is_cross_validated(encoder: str, capfd: pytest.CaptureFi
     if kind == "pairs":
         pairs = tuple(INPUTS[kind].itertuples(index=False, name=None))[:2]
         assert loaded.predict(pairs).tolist() == loaded.predict(list(pairs)).tolist()
+        assert loaded.predict(np.array(pairs)).tolist() == fitted.predict(np.array(pairs)).astype(str).tolist()
     else:
         assert loaded.score(INPUTS[kind], labels) == fitted.score(INPUTS[kind], labels) > 0.5
         assert cross_val_score(loaded, INPUTS[kind], names, cv=2).mean() == fitted.score(INPUTS[kind], labels)

@@ -134,7 +134,7 @@ class LoadedModel(BaseEstimator):
         else:
             is_pair = isinstance(texts, tuple) and len(names) == 2 and all(isinstance(part, str) for part in texts)
             given: Any = [texts] if is_pair or isinstance(texts, str) else texts
-            rows = [row if isinstance(row, tuple | list) else (row,) for row in given]
+            rows = [row if isinstance(row, tuple | list | np.ndarray) else (row,) for row in given]
         examples = list[Example]()
         for number, row in enumerate(rows):
             if len(row) != len(names):

@@ -126,12 +126,9 @@ class Project:
 
 
 def load_model(path: Path | str, device: str = "auto", precision: str = "fp32") -> LoadedModel:
-    """Load a model that ``regft export``, ``regft fit`` or ``fit`` wrote; nothing is downloaded.
+    """Load a model that ``regft export``, ``regft fit`` or ``fit`` wrote; nothing is downloaded. Raises ModelError.
 
-    Args:
-        device: auto, cpu, mps, cuda or cuda:N. precision: fp32, bf16 or int8.
-
-    Raises ModelError.
+    ``device`` is auto, cpu, mps, cuda or cuda:N, ``precision`` fp32, bf16 or int8.
     """
     return LoadedModel(path, device, precision)
 

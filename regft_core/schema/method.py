@@ -231,11 +231,8 @@ def phase_cost(
     """Plain-step equivalents of all members of a phase, on ``count`` rows each; None when that needs an unknown.
 
     A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
-
-    Args:
-        size: of the phase's encoder in that of the task (``Project.relative_size``); None where nothing tells it.
-        teachers: sizes of the encoders whose answers it learns: each costs a forward pass over the rows.
-        steps: that all members took; by default those that they will take.
+    ``size`` is that of the phase's encoder over the task's (``Project.relative_size``), ``teachers`` those of the
+    encoders whose answers it learns: each costs a forward pass over the rows. ``steps``: that all members took.
     """
     own, fit = phase.training, phase.fit_ratio(registry)
     each = optimiser_steps(own, count) if steps is None else steps / phase.members

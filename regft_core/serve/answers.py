@@ -74,10 +74,8 @@ def answers(
 ) -> Iterator[dict[str, Any]]:
     """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
 
-    Args:
-        examples: None for a row without a text, which gets no prediction.
-        counted: goes on counting; ``row`` is its number of rows.
-        scores: begins with those of the examples that are there, where they were computed with others'.
+    An example is None for a row without a text, which gets no prediction. ``counted`` goes on counting; ``row`` is its
+    number of rows. ``scores`` begins with those of the examples that are there, where they were computed with others'.
     """
     present = [example for example in examples if example is not None]
     if scores is None:

@@ -209,14 +209,10 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
 def submission_lines(
     wanted: SubmissionConfig, examples: Sequence[Example], logits: npt.NDArray[Any], task: dict[str, Any]
 ) -> list[str]:
-    """The lines of one file.
+    """The lines of one file, from logits ``[n, K]`` by which the model decides, in the order of the examples.
 
     GLUE: a header, then the position of each row and its label's name (or value, within the task's range, to three
     digits). CLUE: one JSON object for each row with its ``id`` and ``label``.
-
-    Args:
-        logits: ``[n, K]`` by which the model decides, in the order of the examples.
-        task: content of ``task.json``.
     """
     answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
     if wanted.format == "glue":
@@ -240,8 +236,7 @@ def check_repository(repository: str) -> None:
 def push(folder: Path, repository: str) -> str:
     """Upload the files of an export as one commit; return its address. A repository that is not there is made, private.
 
-    Args:
-        repository: ``OWNER/NAME`` on the hub of ``HF_ENDPOINT``, with the token that ``hf auth login`` has stored.
+    It goes to the hub of ``HF_ENDPOINT``, with the token that ``hf auth login`` has stored.
 
     Raises ModelError where the hub refuses it or cannot be reached; the folder stays.
     """

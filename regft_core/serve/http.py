@@ -64,8 +64,7 @@ class Batcher:
     Attributes:
         work: the rows of some requests -> the answer to each; tokenizer and model are used here and nowhere else.
         most_rows: that are handed to one call of ``work``, unless one request has more.
-        most_waiting: rows beyond which further requests are refused.
-        waiting: rows that are not answered yet.
+        waiting, most_waiting: rows that are not answered yet, and beyond which further requests are refused.
     """
 
     work: Callable[[Sequence[Sequence[Any]]], Sequence[Any]]
@@ -210,11 +209,7 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
 
 
 def application(model: ServedModel, limits: Limits, hosts: Sequence[str]) -> Starlette:
-    """The two routes over ``model``.
-
-    Args:
-        hosts: names that a request may ask for, without port; ``*`` for any.
-    """
+    """The two routes over ``model``; ``hosts``: names that a request may ask for, without port; ``*`` for any."""
     service = Service(model, limits, Batcher(partial(together, model)))
 
     routes = [Route("/health", service.health), Route("/predict", service.predict, methods=["POST"])]

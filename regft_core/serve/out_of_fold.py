@@ -59,14 +59,9 @@ def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.N
 
 
 class OutOfFold:
-    """The evaluated runs of one cell.
+    """The evaluated ``runs`` of one cell, of the ``seeds`` that ran to the end; the others have ``failed``.
 
-    Attributes:
-        runs: records of the ``seeds`` that ran to the end; ``failed``: the other seeds.
-
-    Raises:
-        DataError: the cell was not evaluated, or its files are damaged.
-        RunFailed: no seed ran to the end.
+    Raises DataError where the cell was not evaluated or its files are damaged, RunFailed where no seed ran to the end.
     """
 
     def __init__(self, root: Path, cell: Cell, seeds: Sequence[int]) -> None:

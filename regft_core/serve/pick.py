@@ -38,9 +38,7 @@ class Picked(NamedTuple):
 def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[int]:
     """Return ``k`` row numbers in the order in which they are taken.
 
-    Args:
-        uncertainty: [n], 0 to 1.
-        vectors: [n, V] sparse rows of length 1 (or 0).
+    ``uncertainty`` [n] is 0 to 1, ``vectors`` [n, V] are sparse rows of length 1 (or 0).
     """
     taken: list[int] = []
     distance = np.ones(len(uncertainty))
@@ -62,8 +60,7 @@ def pick_file(
 ) -> Picked:
     """Write the ``k`` rows of ``data`` worth labelling next to ``out``: all their columns, prediction and uncertainty.
 
-    Raises:
-        DataError: a column is missing, no row has a text, the file cannot be read, or ``out`` exists.
+    Raises DataError: a column is missing, no row has a text, the file cannot be read, or ``out`` exists.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -140,14 +140,10 @@ class MethodBuilder:
         *,
         tuned: Document | None = None,
     ) -> Method:
-        """Return the method that ``document`` (by default its own) describes.
+        """Return the method that ``document`` (by default its own) describes, on a task if one is given.
 
-        Args:
-            task: the task that it is for, if it is for one.
-            trail: methods whose compute is being matched, outermost first.
-            tuned: values of the shared protocol that are tuned, whatever task a phase has its rows of.
-
-        Raises ConfigError with everything that is wrong with it.
+        ``trail``: methods whose compute is being matched, outermost first. ``tuned``: values of the shared protocol
+        that are tuned, whatever task a phase has its rows of. Raises ConfigError with everything that is wrong with it.
         """
         document = document or self.document(name, task)
         if document is None:

@@ -103,9 +103,7 @@ def check_compositions(
 ) -> Iterator[Problem]:
     """Yield the errors of a method on the tasks of the ``grid``, each once with the tasks that have it.
 
-    Args:
-        methods: task -> the method as it runs there, under every trial.
-        tasks: all tasks that are right, also those that only phases train on.
+    ``methods``: task -> the method as it runs there, under every trial; ``tasks``: those that phases train on, too.
     """
     found: dict[str, list[str]] = {}
     for name, task in grid.items():

@@ -4,10 +4,9 @@ The user's ``params.yaml`` and ``work/`` are left alone. The folder is a small D
 fetched encoders are links to the project's, the pipeline files are copies, and the run store is the project's own, so
 that equal runs are trained once.
 
-``--scale small`` makes a preset in miniature, in ``presets/<name>.small``, at a tenth of a minute per run on a laptop:
-the preset's ``params.yaml`` with less of everything that takes time: the packaged encoder, few rows of each set, two
-seeds, short trainings. Layer numbers are scaled to the encoder's depth. ``small_scale`` in the new file says what
-differs, cuts the files of methods and tasks likewise (``in_small``), and marks every result.
+``--scale small`` makes a preset in miniature, in ``presets/<name>.small``, with less of everything that takes time.
+Layer numbers are scaled to the encoder's depth. ``small_scale`` in the new file says what differs, cuts the files of
+methods and tasks likewise (``in_small``), and marks every result.
 """
 
 from __future__ import annotations
@@ -211,10 +210,8 @@ def link(path: Path, target: Path) -> None:
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     """Make (or bring up to date) the folder of a preset in small; returns it.
 
-    ``changes`` are made before the preset is cut, and once more after, so that they win over the cuts; but for those
-    of ``_BEFORE_ONLY``.
-
-    Raises ConfigError for a preset or changes that are wrong.
+    ``changes`` are made before the preset is cut, and but for those of ``_BEFORE_ONLY`` once more after, so that they
+    win over the cuts. Raises ConfigError for a preset or changes that are wrong.
     """
     changes, file, printed = list(changes), preset_file(root, name), preset_document(root, name).data
     wanted = preset_document(root, name, changes).data

@@ -94,11 +94,7 @@ def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath)
 
 
 def store_path(root: Path, params: Params) -> Path:
-    """The run store's directory.
-
-    ``~`` is expanded. A relative path starts at the project; in a copy of the project that
-    ``dvc exp run --temp`` made below ``.dvc/tmp``, at the project that was copied, so that
-    experiments share its runs.
+    """The run store's directory, shared by the experiments of a project: a relative path starts at ``project_root``.
 
     Raises ValueError for a home directory that cannot be found (``check_store`` says where).
     """
@@ -106,15 +102,11 @@ def store_path(root: Path, params: Params) -> Path:
 
 
 def project_root(root: Path) -> Path:
-    """The project itself where ``root`` is a copy of it below ``.dvc/tmp``; else ``root``.
+    """The project itself where ``root`` is a copy of it below ``.dvc/tmp`` (``dvc exp run --temp``); else ``root``.
 
     DVC names the project that an experiment belongs to in ``DVC_ROOT``. A project that is no
     copy inside that one, for instance one that a stage of another project runs, is on its own.
     """
-    given = os.environ.get("DVC_ROOT")
-    if not given:
-        return root
-    project = Path(given)
-    copies = project / ".dvc" / "tmp"
-    is_project = what_is(project / "params.yaml") == "a file"
+    project = Path(os.environ.get("DVC_ROOT") or root)
+    copies, is_project = project / ".dvc" / "tmp", what_is(project / "params.yaml") == "a file"
     return project if is_project and root.resolve().is_relative_to(copies.resolve()) else root

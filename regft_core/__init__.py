@@ -1,8 +1,4 @@
-"""regft: regularised fine-tuning of pretrained encoders, declared in YAML.
-
-The library is usable from Python without DVC and without MLflow; ``stages/`` holds the
-thin entry points that DVC calls.
-"""
+"""regft: regularised fine-tuning of pretrained encoders, declared in YAML; from Python without DVC and MLflow, too."""
 
 import time
 

@@ -3,9 +3,8 @@
 The short ones of a package (schedules, samplers, merge rules, poolings, encoder families) are a table in its
 ``__init__.py``.
 
-A project adds its own in folders beside ``params.yaml`` (``OWN``). There is no list to keep up to date. The names are
-those of the files, so asking for them imports nothing: the validator knows the optimisers without torch. A file whose
-name starts with ``_`` is shared machinery and has no name here.
+A project adds its own in folders beside ``params.yaml`` (``OWN``). Names are those of the files, so asking for them
+imports nothing: the validator knows the optimisers without torch. A file whose name starts with ``_`` has no name here.
 """
 
 from __future__ import annotations
@@ -78,9 +77,7 @@ class Catalogue:
     def check(self, name: str, beside: tuple[str, ...] = ()) -> str:
         """Return ``name`` if it is known, or one of those ``beside`` the files; nothing is imported.
 
-        Raises:
-            ValueError: there is no such file; the message names the nearest one. Or it lacks the function.
-            ConfigError: two folders have a file of one name.
+        Raises ValueError where there is no such file, with the nearest one, or where it lacks the function.
         """
         if name in beside:
             return name
@@ -100,9 +97,8 @@ class Catalogue:
     def load(self, name: str) -> Any:
         """Import the file of ``name``, or return what the package's table has under it.
 
-        Raises:
-            KeyError: there is no such file; callers that take names from users check them first.
-            ConfigError: two folders have a file of one name, or it cannot be imported; with the line.
+        Raises KeyError where there is no such file; callers that take names from users check them first. Raises
+        ConfigError where two folders have a file of one name, or it cannot be imported, with the line.
         """
         path = self.path(name)
         try:
@@ -115,9 +111,8 @@ class Catalogue:
                 self._loaded[path] = state, import_file(path, f"regft_extra_{self.what.replace(' ', '_')}_{name}")
                 LOADED[str(path.resolve())] = state
         except Exception as error:
-            lines = [
-                frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-            ]
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno or 0 for frame in frames if frame.filename == str(path)]
             reason = str(error)
             if isinstance(error, SyntaxError) and error.filename == str(path):
                 reason = error.msg  # without the place, which the problem has

@@ -1,7 +1,6 @@
-"""Every error a user can meet, in one place.
+"""Every error a user can meet: what was given, where, what is allowed, what to do next, and a code that stays.
 
-Each carries what was given, where, what is allowed and what to do next, and a code that stays when
-the wording changes; ``stages`` print ``str(error)`` without a traceback and exit with ``exit_code``.
+``stages`` print ``str(error)`` without a traceback and exit with ``exit_code``.
 """
 
 from __future__ import annotations
@@ -11,10 +10,7 @@ from pathlib import Path
 
 
 class RegftError(Exception):
-    """Base of all errors that regft raises on purpose.
-
-    ``code`` is short, kebab-case and means one thing; ``text`` is the message without it.
-    """
+    """Base of all errors that regft raises: a ``code`` in kebab-case that means one thing, and ``text`` without it."""
 
     exit_code = 1
 
@@ -107,11 +103,7 @@ class StoreError(RegftError):
 
 
 class DamagedRun(StoreError):
-    """A stored run is not what was written.
-
-    ``RunStore.read_intact`` catches it, sets the run aside and lets it be produced again.
-    ``path`` is the run's directory, ``reason`` what is wrong with it.
-    """
+    """A stored run is not what was written; ``RunStore.read_intact`` sets it aside and lets it be produced again."""
 
     def __init__(self, key: str, path: Path, reason: str) -> None:
         self.key, self.path, self.reason = key, path, reason

@@ -5,9 +5,8 @@ on the terminal: control characters, escape codes and marks that turn the direct
 (``\\x1b``). What the terminal's encoding lacks is replaced, and a closed pipe (``| head``) ends no work: the rest goes
 nowhere.
 
-Progress of a stage: a run writes its position to a small file a few times a second, in whichever process it is. The
-parent process reads the files and shows a line for the stage, with the time left, and one for each run at work. Without
-a terminal (a log file) it prints a line now and then instead.
+Progress of a stage: a run writes its position to a small file, in whichever process it is. The parent process reads
+the files and shows a line for the stage, with the time left, and one for each run; in a log file a line now and then.
 """
 
 from __future__ import annotations
@@ -103,10 +102,7 @@ class Guarded:
 
 
 def guard() -> None:
-    """Lead standard output and error of this process through :class:`Guarded`; a second call changes nothing.
-
-    Also within :func:`unguarded`, where one of our own commands is called by another program.
-    """
+    """Lead standard output and error of this process through :class:`Guarded`, once; also within ``unguarded``."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and (not isinstance(stream, Guarded) or stream.acting):
@@ -152,10 +148,9 @@ def console(*, error: bool = False, **options: Any) -> Console:
 
 
 class ProgressWriter:
-    """Writes one run's position to ``folder/<run>.json``; never fails the run.
+    """Writes one run's position to ``folder/<run>.json``, nothing without a folder; never fails the run.
 
-    It writes once when it is made: a run that ends without any file was taken from the run store. Without a ``folder``
-    it writes nothing.
+    It writes once when it is made: a run that ends without any file was taken from the run store.
     """
 
     def __init__(self, folder: str | None, run: str, phase: str) -> None:

@@ -1,9 +1,8 @@
 """Named random streams, keyed functionally.
 
-Every draw is a pure function of (seed, stream name, counters such as the optimiser step),
-so no generator state is ever saved: a resumed run, a different executor, or a method that is
-switched off cannot shift the draws of anything else. Arms of one seed share the streams
-``subsample``, ``head`` and ``order``.
+Every draw is a pure function of (seed, stream name, counters such as the optimiser step), so no generator state is
+saved: a resumed run, another executor, or a method that is switched off cannot shift the draws of anything else. Arms
+of one seed share the streams ``subsample``, ``head`` and ``order``.
 """
 
 from __future__ import annotations

@@ -94,8 +94,7 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
     """Return a file of labelled rows with its columns, as the options of ``ROWS`` say."""
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
-    ood = tuple(map(Path, getattr(arguments, "ood", ())))
-    texts = getattr(arguments, "unlabelled", None)
+    ood, texts = tuple(map(Path, getattr(arguments, "ood", ()))), getattr(arguments, "unlabelled", None)
     return Asked(file, *columns, arguments.kind, format_of(arguments), ood, texts and Path(texts))
 
 
@@ -150,11 +149,9 @@ def _rows(arguments: argparse.Namespace) -> Asked | None:
 # ---------------------------------------------------------------------------- from a finished run
 
 METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)
-TASK, SIZE, SEED = (
-    ("--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"),
-    ("--size", "training rows of the run, one of grid.sizes: a number or full"),
-    ("--seed", "one of grid.seeds"),
-)
+TASK = "--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"
+SIZE = "--size", "training rows of the run, one of grid.sizes: a number or full"
+SEED = "--seed", "one of grid.seeds"
 
 
 @command(

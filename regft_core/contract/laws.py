@@ -71,8 +71,7 @@ def zero(make_off: Make, plain: Make) -> str:
 def limit(make_near: Make, plain: Make) -> str:
     """With hardly any strength a run ends close to plain fine-tuning.
 
-    Both must be smooth: without dropout, clipping and weight decay, whose place a method may take, and with steps in
-    proportion to the gradient (``epsilon``).
+    Both must be smooth: no dropout, clipping or weight decay, and steps in proportion to the gradient (``epsilon``).
     """
     start = {name: value.clone() for name, value in plain().trainee.plain_weights().items()}
     ours, theirs = left(make_near()), left(plain())

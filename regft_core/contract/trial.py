@@ -67,10 +67,7 @@ TASKS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A planned project at ``root`` with a ``method`` that has the regulariser, on ``tasks`` that it fits.
-
-    ``controls`` are methods that differ from it by one ingredient of the regulariser.
-    """
+    """A planned project with a ``method`` that has the regulariser, on tasks that it fits, and its ``controls``."""
 
     root: Path
     method: str

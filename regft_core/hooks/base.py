@@ -298,8 +298,7 @@ class Regulariser:
     def token_confidence(self, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
         """Confidence ``[B, n]`` of each position of embedding outputs ``[B, n, H]``, where the method learned one.
 
-        Args:
-            kept: what :meth:`keep` returned, on the device of ``embedding``.
+        ``kept`` is what :meth:`keep` returned, on the device of ``embedding``.
         """
         return None
 

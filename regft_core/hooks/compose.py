@@ -30,9 +30,8 @@ def negotiate_dropout(
 ) -> tuple[DropoutConfig, list[str]]:
     """Settle hidden and attention dropout of a phase.
 
-    What the phase itself says (``declared``) and the wish of every regulariser must agree; only then
-    does the shared protocol's value (``settled``) fill what nobody asked for. A wish for dropout that is on is
-    compared with that, too.
+    What the phase itself says (``declared``) and the wish of every regulariser must agree; its protocol's value
+    (``settled``) fills what nobody asked for. A wish for dropout that is on is compared with that, too.
     """
     values, problems = {}, []
     for side in ("hidden", "attention"):
@@ -144,11 +143,9 @@ def check_phase(
     *,
     tf32: bool = False,
 ) -> list[str]:
-    """The errors of running this phase on ``task``.
+    """The errors of running this phase on its ``task``; where that is None, as it is wrong itself, all but its own.
 
-    ``task`` is the phase's own where it names one (``phase.data.task``), and None where it is wrong itself: then all
-    is checked that needs no task. ``encoder`` is the section ``model`` with what the method overrides;
-    None stands for one input per example.
+    ``encoder`` is the section ``model`` with what the method overrides; None stands for one input per example.
     """
     problems = refusals.ownership_problems(stack) + refusals.prediction_problems(stack, phase)
     if encoder is not None:
@@ -186,11 +183,10 @@ def check_method(
     *,
     tf32: bool = False,
 ) -> list[str]:
-    """The errors of running a method on ``task``; phases are named where there are several.
+    """The errors of running a method on ``task``, with None on any task; phases are named where there are several.
 
-    With None instead of ``task``: the errors on any task.
     ``model`` is the shared section of that name, before the method's own overrides. ``tasks`` holds the tasks that
-    phases name as their own; a phase is judged on its own, not on the cell's.
+    phases name as their own; a phase is checked on its own, not on the cell's.
     """
     problems, tasks = list[str](), tasks or {}
     for phase in method.phases:
@@ -218,10 +214,7 @@ def degradations(
     *,
     tf32: bool = False,
 ) -> list[str]:
-    """Marks that the results of a method must carry; ``tasks`` as in :func:`check_method`.
-
-    ``tf32``: they were trained in it.
-    """
+    """Marks that the results of a method must carry, trained in ``tf32`` or not; ``tasks``: see ``check_method``."""
     marks = []
     for phase in method.phases:
         stack = entries(registry, phase.regularisers)

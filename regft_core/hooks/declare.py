@@ -88,11 +88,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class DropoutWish:
-    """Needs of a regulariser for dropout: a probability, at least some randomness, or nothing.
+    """Needs of a regulariser for dropout: a probability to set, ``"on"`` (must not be 0) or None (indifferent).
 
-    ``hidden`` and ``attention`` are a probability to set, ``"on"`` (must not be 0) or None
-    (indifferent). With ``either``, two passes must differ: one of the two is not 0, or another
-    regulariser makes passes random (``Declares.random_passes``).
+    With ``either``, two passes must differ: one of the two is not 0, or another regulariser makes passes random
+    (``Declares.random_passes``).
     """
 
     hidden: float | Literal["on"] | None = None
@@ -207,9 +206,7 @@ class Handed:
 
     ``answers`` [n, K] are its outputs for the rows of the phase that asks, as ``Batch.indices`` numbers them: logits,
     or values in the targets' unit. ``hidden`` [n, H] are its last hidden states for them, as ``Batch.mean`` has them.
-    No dropout acts.
-    The names in ``state`` are those that the phase's regularisers gave in ``hand``, with their
-    regulariser's name in front: ``fisher.mask/bert.encoder...``.
+    No dropout acts. Names in ``state`` have their regulariser's in front: ``fisher.mask/bert.encoder...``.
     """
 
     key: str
@@ -227,10 +224,8 @@ class Handed:
 class MainPass:
     """The plain forward pass of a step, for loss terms that are added to its loss.
 
-    Attributes:
-        logits: ``[B, K]``, fp32.
-        hidden: last hidden states ``[B, n, H]``, where a regulariser asked for them; else None.
-        loss: the task's loss, a scalar, as ``Regulariser.task_loss`` transforms it.
+    ``logits`` are [B, K] in fp32, ``hidden`` the last hidden states [B, n, H], where a regulariser asked for them, and
+    ``loss`` is the task's, a scalar, as ``Regulariser.task_loss`` transforms it.
     """
 
     logits: Tensor

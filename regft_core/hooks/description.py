@@ -13,10 +13,9 @@ Variant = Literal["paper", "released"]
 
 @dataclass(frozen=True)
 class Flip:
-    """A control of every arm that has this regulariser: the same arm with these options changed, nothing else.
+    """A control of every arm that has this regulariser: the same arm with these ``options`` changed, nothing else.
 
     Attributes:
-        options: option of the regulariser -> its value in the control.
         why: what the control lacks or has instead, in a few words.
         when: whether a regulariser with these options has the ingredient; without it there is no such control.
     """

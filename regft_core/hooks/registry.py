@@ -26,7 +26,7 @@ from regft_core.hooks.description import Description
 
 
 class Registry(Mapping[str, type[Regulariser]]):
-    """Name -> class, loaded when it is first asked for.
+    """Name -> class, loaded when it is first asked for; ConfigError: two files have one name.
 
     ``registry[name]`` raises KeyError where there is no such file, and ConfigError where the file cannot be imported,
     does not define a regulariser of its name, or the class has a hook that nothing would call or that cannot be called.
@@ -58,12 +58,10 @@ class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
 
     @property
     def name(self) -> str:
-        """The regulariser's name."""
         return self.cls.name
 
     @cached_property
     def declares(self) -> Declares:
-        """The declaration under these options."""
         return self.cls.declare(self.options)
 
     @property
@@ -82,7 +80,6 @@ def active(stack: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in stack if entry.declares.active]
 
 
-#: Regularisers as the files are now. Raises ConfigError: two files have one name.
 discover = Registry
 
 

@@ -259,8 +259,7 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
 def comparable(method: Method, training: TrainingConfig, registry: Registry) -> bool:
     """Whether one factor says for every number of rows what a method costs.
 
-    None does for other rows or another encoder; passes over the rows and counted steps are worth each other at one
-    number of rows only.
+    None does for other rows or another encoder; passes over rows and counted steps compare at one number of rows only.
     """
     counted = training.max_steps is not None
     for phase in method.phases:

@@ -106,11 +106,7 @@ WORDS = frozenset(
 
 
 class MethodConfig(StrictModel):
-    """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
-
-    The options of a regulariser are checked against the ``Config`` of
-    ``regft_core/methods/<name>.py``.
-    """
+    """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``."""
 
     description: str = ""
     paper: str = ""

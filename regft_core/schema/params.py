@@ -272,10 +272,7 @@ class ReportConfig(StrictModel):
 
 
 class Params(StrictModel):
-    """``params.yaml``.
-
-    The sections without a default are those that DVC watches: it stops at one that is missing.
-    """
+    """``params.yaml``. DVC watches the sections without a default, and stops at one that is missing."""
 
     regft: Annotated[str, Field(pattern=PATTERN)] | None = Field(
         None, description="version of regft that the file was written for, such as 0.1.0; changing it trains nothing"

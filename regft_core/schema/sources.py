@@ -41,10 +41,8 @@ class FileFormat(StrictModel):
 #: Nothing is said: all is told from the file.
 UNSAID = FileFormat()
 
-
 #: Owner and name: ``datasets`` takes a word alone (csv, text) for a reader of its own. No part can be ``.`` or ``..``.
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
-
 
 #: Labels of each generator by class index; those without make regression targets.
 GENERATED: dict[str, tuple[str, ...]] = {

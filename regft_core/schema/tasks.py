@@ -85,11 +85,7 @@ class SplitsConfig(StrictModel):
 
 
 class OodConfig(StrictModel):
-    """One out-of-distribution set that judges a task.
-
-    Without ``source`` the set is ``pipelines/tasks/<name>.yaml``; with it, the set is
-    defined in place (own data) and ``columns`` and ``labels`` describe it.
-    """
+    """One out-of-distribution set of a task: ``pipelines/tasks/<name>.yaml``, or with ``source`` defined in place."""
 
     split: str | None = Field(None, description="split or path; the other task's dev by default")
     label_map: dict[str, str] | None = Field(

@@ -13,7 +13,6 @@ from regft_core.schema import DropoutConfig, Inconsistency, Name, StrictModel, n
 #: Rows that one text may take.
 MOST_WINDOWS = 64
 
-
 #: What a method and a single phase change in ``model``; the values are checked once they are laid over it.
 MethodModel = dict[Literal["pooling", "pairs"], Any]
 PhaseModel = dict[Literal["name", "revision", "max_length", "pooling", "prompt"], Any]
@@ -73,7 +72,6 @@ MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
 #: Which epoch's weights are the result. ``best_on_dev_as_published``: the set that also judges the run chooses.
 CheckpointRule = Literal["last", "best_on_split", "best_on_dev_as_published"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
-
 
 #: Values of ``training`` that only optimiser steps read. ``clip_norm`` is read by fits, too (Fisher information).
 ONLY_STEPS_READ = (

@@ -114,11 +114,8 @@ def test_the_advice_for_a_number_that_could_be_a_name_or_a_position_is_yaml_that
     """Keys without quotes, which it left open, are refused; one spelling alone is none of the others' values."""
     with raises_code(DataError, "rows-do-not-match") as told:
         read("a.jsonl", '{"text": "a", "label": 1}\n', labels=("1", "0"))
-    advised = re.findall(r'({"1": "\d"), \.\.\.}', str(told.value))
-    assert [label_of(read, 1, {"labels": ("1", "0"), "label_values": json.loads(f"{one}}}")}) for one in advised] == [
-        0,
-        1,
-    ]
+    advised = [json.loads(f"{one}}}") for one in re.findall(r'({"1": "\d"), \.\.\.}', str(told.value))]
+    assert [label_of(read, 1, {"labels": ("1", "0"), "label_values": one}) for one in advised] == [0, 1]
 
 
 def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Path, read: Read, declare: Any) -> None:

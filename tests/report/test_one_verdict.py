@@ -146,8 +146,7 @@ SKILLS = {"vanilla": 0.72, "good": 0.9, "alike": 0.89, "weak": 0.5, "control": 0
 
 @pytest.fixture(scope="module")
 def error_rate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("metrics")
-    (folder / "error_rate.py").write_text(ERROR_RATE)
+    ((folder := tmp_path_factory.mktemp("metrics")) / "error_rate.py").write_text(ERROR_RATE)
     with also(METRICS, folder):
         yield
 

@@ -130,11 +130,10 @@ class TuningConfig(StrictModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Two ways to judge a trial; nothing to try."""
-        told = [key for key in ("split", "folds") if key in self.model_fields_set and getattr(self, key) is not None]
-        if self.selection == "dev_as_published":
-            for key in told:
-                yield (key,), f"selection: dev_as_published sets no training rows aside; remove {key}"
-        elif len(told) == 2:
+        on_dev = self.selection == "dev_as_published"
+        if on_dev and self.folds is not None:
+            yield ("folds",), "selection: dev_as_published sets no training rows aside; remove folds"
+        if self.folds is not None and "split" in self.model_fields_set:
             yield ("split",), "split beside folds; keep one of the two"
         if not self.values and not any(self.methods.values()):
             yield (), "tuning names no values; give tuning.values or tuning.methods, or remove the section"

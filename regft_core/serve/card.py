@@ -55,10 +55,7 @@ def _template() -> Any:
 
 
 def model_card(context: Context, record: RunRecord, served: Served, judged: OutOfFold | None) -> str:
-    """Return the card as Markdown with the hub's metadata header.
-
-    ``judged`` are the evaluated runs of a refit; None for a run that was evaluated itself.
-    """
+    """Return the card as Markdown with the hub's metadata header; ``judged``: the evaluated runs of a refit."""
     job, task, kind = context.job, context.task, find(context.task["kind"])
     examples = context.last.rows.examples
     evaluation = None if judged else _written(Work(context.root).evaluation, job.cell)

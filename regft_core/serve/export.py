@@ -183,8 +183,7 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
 def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]]:
     """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each.
 
-    Raises ConfigError where the task declares no submission, DataError where a split cannot be read, and as
-    ``finished_run``.
+    Raises ConfigError where the task declares none, DataError where a split cannot be read, and as ``finished_run``.
     """
     context, _ = finished_run(job)
     wanted = context.task_config.submission
@@ -236,9 +235,7 @@ def check_repository(repository: str) -> None:
 def push(folder: Path, repository: str) -> str:
     """Upload the files of an export as one commit; return its address. A repository that is not there is made, private.
 
-    It goes to the hub of ``HF_ENDPOINT``, with the token that ``hf auth login`` has stored.
-
-    Raises ModelError where the hub refuses it or cannot be reached; the folder stays.
+    Raises ModelError where the hub (of ``HF_ENDPOINT``) refuses it or cannot be reached; the folder stays.
     """
     from huggingface_hub import HfApi
 

@@ -81,10 +81,7 @@ class ServedModel:
         return replace(self, served=self.served.model_copy(update=named))
 
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
-        """Probabilities [n, K] or values [n, 1], in the order of ``examples``, at the model's temperature.
-
-        Raises RunFailed for logits that are not numbers.
-        """
+        """Probabilities [n, K] or values [n, 1] at the model's temperature. Raises RunFailed where a logit is NaN."""
         scaled, count = self.logits(examples) / (self.served.temperature or 1.0), len(self.labels)
         return find(self.served.kind).scores(scaled, np.arange(count), count)
 

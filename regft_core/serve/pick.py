@@ -36,10 +36,7 @@ class Picked(NamedTuple):
 
 
 def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[int]:
-    """Return ``k`` row numbers in the order in which they are taken.
-
-    ``uncertainty`` [n] is 0 to 1, ``vectors`` [n, V] are sparse rows of length 1 (or 0).
-    """
+    """Return ``k`` rows as they are taken, by uncertainty [n], 0 to 1, and sparse ``vectors`` [n, V] of length 1."""
     taken: list[int] = []
     distance = np.ones(len(uncertainty))
     # A certain row keeps a small weight, so that k rows are found.
@@ -58,10 +55,7 @@ def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[i
 def pick_file(
     model: ServedModel, data: Path, out: Path, k: int, how: FileFormat = UNSAID, *, overwrite: bool = False
 ) -> Picked:
-    """Write the ``k`` rows of ``data`` worth labelling next to ``out``: all their columns, prediction and uncertainty.
-
-    Raises DataError: a column is missing, no row has a text, the file cannot be read, or ``out`` exists.
-    """
+    """Write the ``k`` rows worth labelling next: all columns, prediction and uncertainty. Raises DataError."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     check_output(out, data, overwrite)

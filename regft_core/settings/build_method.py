@@ -96,10 +96,7 @@ class MethodBuilder:
         return own.base if own is not None and own.base is not None else name
 
     def source(self, name: str, task: str | None = None) -> Document | None:
-        """Return what a name stands for before its own layers: a file, or a control of an arm; None: neither.
-
-        Raises ConfigError when the file cannot be read.
-        """
+        """Return the file, or the control of an arm, before the layers of a name; None: neither. Raises ConfigError."""
         if name not in self._files:
             file = read(self.root, METHODS, name)
             self._files[name] = file and in_small(file, self.settings)
@@ -110,10 +107,7 @@ class MethodBuilder:
         return self._files[name]
 
     def document(self, name: str, task: str | None = None) -> Document | None:
-        """A method's file with its layers; those of one task too where ``task`` is given. None: there is no such arm.
-
-        Raises ConfigError when the file cannot be read.
-        """
+        """A method's file with its layers, on a task if one is given. None: no such arm. Raises ConfigError."""
         base = self.base(name)
         file = self.source(base, task)
         if file is None:

@@ -1,8 +1,7 @@
 """Plan of the grid: what ``dvc repro`` would train and what it costs, without building a model.
 
-Cost is counted in steps of plain fine-tuning (one forward and one backward pass over a batch,
-a forward counted 1 and a backward 2), so that methods can be compared before anything ran. What is fitted without
-steps counts by its passes over the rows, an epoch of plain fine-tuning being one of each.
+Cost is counted in steps of plain fine-tuning (a forward pass counts 1, a backward one 2), so that methods can be
+compared before anything ran. What is fitted without steps counts by its passes over the rows.
 """
 
 from __future__ import annotations
@@ -84,10 +83,7 @@ def plan_rows(project: Project, cached: Callable[[Cell], set[int]] = lambda cell
 def run_cost(
     project: Project, method: Method, task: str, trials: Sequence[Mapping[str, Any]], rows: int | None
 ) -> float | None:
-    """Return plain-step equivalents of one run, with its trials; None when that needs an unknown number of ``rows``.
-
-    Phases that trials share count once.
-    """
+    """Return plain-step equivalents of one run and its trials, shared phases once; None when ``rows`` is needed."""
     tuning, shared = project.params.tuning, project.shared(task)
 
     def planned(method: Method, phase: Phase, shared: TrainingConfig) -> float | None:

@@ -51,10 +51,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """Values of a YAML file, perhaps with parts of others laid over it (``layers``), and the place of each by its path.
-
-    List items have integer parts in their path.
-    """
+    """Values of a YAML file, perhaps with parts of others laid over it (``layers``), and the place of each."""
 
     data: dict[str, Any]
     places: Mapping[KeyPath, Place]

@@ -127,10 +127,7 @@ class Contamination(StrictModel):
 
 
 def read_contamination(root: Path) -> Contamination:
-    """Read the table that the package ships, and over it that of the project at ``root``, where there is one.
-
-    Raises ConfigError when a file is wrong.
-    """
+    """Read the table that the package ships, and over it the project's, where there is one. Raises ConfigError."""
     trained_on: dict[str, SeenConfig] = {}
     for path in (shipped.FOLDER / CONTAMINATION, Path(root) / CONTAMINATION):
         if path.is_file():

@@ -87,10 +87,7 @@ def paths(data: Mapping[str, Any]) -> list[str]:
 
 
 def from_dotted(values: Mapping[str, Any], place: Place) -> Document:
-    """Return dotted settings as a document in which everything stands at one place.
-
-    Raises ConfigError for a setting inside of another one.
-    """
+    """Return dotted settings as a document at one place. Raises ConfigError for a setting inside of another one."""
     for path in values:
         if inner := next((other for other in values if other.startswith(f"{path}.")), None):
             message, hint = f"'{inner}' is a part of '{path}'", "name the parts, or the whole"

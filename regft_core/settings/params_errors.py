@@ -55,6 +55,8 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
     if execution.executor == "serial" and execution.workers > 1:
         place, instead = document.place(("execution", "workers")), "set execution.executor: processes"
         yield f"{place}: {execution.workers} workers have nothing to do with executor: serial; {instead}"
+    if params.tuning is not None and params.tuning.selection != "split" and "split" in params.tuning.model_fields_set:
+        yield f"{document.place(('tuning', 'split'))}: it has no effect with selection: {params.tuning.selection}"
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         yield (
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "
@@ -171,10 +173,7 @@ def check_report(
 def check_evaluations(
     params: Params, document: Document, tasks: Mapping[str, TaskConfig]
 ) -> tuple[list[Found], dict[KeyPath, str]]:
-    """Return problems and warnings of ``evaluations``, and the tasks whose rows they read, by the place of the name.
-
-    ``tasks`` are those of the grid that are right.
-    """
+    """Return problems and warnings of ``evaluations``, and the tasks whose rows they read, by the place of the name."""
     problems, read = list[Found](), dict[KeyPath, str]()
     places: dict[str, KeyPath] = {name: ("evaluations", name) for name in params.evaluations}
     if isinstance(listed := document.data.get("evaluations"), list):

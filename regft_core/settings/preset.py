@@ -55,10 +55,7 @@ _BEFORE_ONLY = ("grid.sizes", "task_settings")
 
 
 def preset_file(root: Path, name: str) -> str:
-    """The file of a preset: relative to the project that has it, else the whole path of the shipped one.
-
-    Raises ConfigError with the nearest name.
-    """
+    """The file of a preset, relative to the project that has it, or the shipped one's path. Raises ConfigError."""
     path = find(root, PRESETS, name)
     if path is None:
         raise ConfigError([missing(root, PRESETS, name, Document({}, {}, f"{PRESETS}/{name}.yaml"), ())])
@@ -66,10 +63,7 @@ def preset_file(root: Path, name: str) -> str:
 
 
 def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Document:
-    """A preset with ``KEY=VALUE`` changes, as it would stand in the project's own folder.
-
-    Raises ConfigError: no such preset, or a change that cannot be made.
-    """
+    """A preset with ``KEY=VALUE`` changes, as it would stand in the project's own folder. Raises ConfigError."""
     preset_file(root, name)
     document = read(root, PRESETS, name)
     assert document is not None
@@ -80,9 +74,7 @@ def changed(document: Document, changes: Iterable[str]) -> Document:
     """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
 
     Another ``model.name`` is that of every task whose file names none, and takes the revision away, whichever comes
-    first.
-
-    Raises ConfigError for a change that cannot be made.
+    first. Raises ConfigError for a change that cannot be made.
     """
     for change in sorted(changes, key=lambda text: text.partition("=")[0].strip() != "model.name"):
         key, sign, text = change.partition("=")
@@ -155,10 +147,7 @@ def with_moved_encoders(root: Path, data: Any) -> Any:
 
 
 def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
-    """Make (or bring up to date) the folder of a preset with ``KEY=VALUE`` changes; returns it.
-
-    Raises ConfigError as ``preset_document``, or when something else lies in the folder's place.
-    """
+    """Make (or bring up to date) the folder of a preset with ``KEY=VALUE`` changes; returns it. Raises ConfigError."""
     head = f"# Made from {preset_file(root, name)} by `regft preset {name}`; an edit here is lost.\n"
     return make_folder(root, root / FOLDER / name, head + folder_text(root, preset_document(root, name, changes).data))
 
@@ -257,10 +246,7 @@ def _two_trials(grid: Any) -> Any:
 
 
 def capped(value: Any, scale: float, key: str = "", encoder: str = "") -> Any:
-    """Return ``value`` with its numbers cut; layers, counted from the bottom, times ``scale``.
-
-    ``encoder`` takes the place of those that are named.
-    """
+    """Return ``value`` with its numbers cut, layers times ``scale``, and ``encoder`` for those that it names."""
     if isinstance(value, Mapping):
         cut = {name: capped(inner, scale, name, encoder) for name, inner in value.items()}
         named = encoder and key == "model" and "name" in cut

@@ -140,10 +140,7 @@ class Project:
         return trials_of(self.params.tuning, self.methods[name])
 
     def tuned(self, name: str, task: str | None, values: Mapping[str, Any]) -> tuple[Method, TrainingConfig]:
-        """Return a method (on a task) with tuned values, and the protocol that it starts from.
-
-        Raises ConfigError for values that do not fit this task, though they fit the method.
-        """
+        """Return a method (on a task) with tuned values, and the protocol that it starts from. Raises ConfigError."""
         return tuned_method(self.builder, name, task, values)
 
 

@@ -23,7 +23,6 @@ NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
 
 FILES = "{kind: files}\nsplits: {train: opinions/train.csv, dev: opinions/dev.csv}"
 BUILT_IN = "{kind: builtin, generator: cue_sentence}\nsplits: {train: train, dev: train}"
-EPOCHS = "values: {training.epochs: [1, 2]}"
 #: (file, text to replace, where it is empty: to write below; replacement; line, code). More: tests/promises/test_11.
 MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "epochs: 2", "optimizer: adamv", 12, "invalid-value"),
@@ -97,7 +96,6 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     ),
     (PARAMS, "", "tuning: {methods: {noise: [{training.epochs: 3}, {training.epochs: 3}]}}", 16, "same-trial"),
     (PARAMS, "", "tuning: {folds: 3, split: 0.5, values: {training.epochs: [1, 3]}}", 16, "inconsistent"),
-    (PARAMS, "", f"tuning: {{selection: dev_as_published, split: 0.5, {EPOCHS}}}", 16, "inconsistent"),
     (PARAMS, "", "tuning: {values: {training.epochs: [1, 2], training.epochs.x: [1, 2]}}", 16, "keys-overlap"),
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set}", 1, "key-missing"),

@@ -33,7 +33,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/runs": (4050, 23),
     "regft_core/schema": (1400, 7),
     "regft_core/serve": (1950, 10),
-    "regft_core/settings": (3650, 18),
+    "regft_core/settings": (3600, 18),
     "regft_core/statistics": (1450, 8),
     "regft_core/tracking": (900, 6),
     "regft_core/training": (3050, 21),

@@ -1,7 +1,4 @@
-"""The README.md of an exported model: what it is, how to load it, what it scored and what weakens it.
-
-The facts come from what the stages have written; what is not there yet is left out.
-"""
+"""The README.md of an exported model: what it is, how to load it, what it scored and what weakens it, where known."""
 
 from __future__ import annotations
 

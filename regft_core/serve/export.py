@@ -1,7 +1,4 @@
-"""Export one fine-tuned run as an ordinary Hugging Face directory, or what it kept where there is no model.
-
-Also its predictions for a benchmark's server, in the formats of GLUE and CLUE.
-"""
+"""Export one fine-tuned run as a Hugging Face directory, or what it kept; its predictions for a benchmark's server."""
 
 from __future__ import annotations
 
@@ -124,8 +121,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
     """The context of a run that was trained, with its tuned values and keys, and its record.
 
-    Raises RunFailed where it has no model, ConfigError where it is not in the grid, DataError where the stage finetune
-    has not run.
+    Raises RunFailed where it has no model, ConfigError where it is not in the grid, DataError before stage finetune.
     """
     context = Context(job)  # says what is not in the grid
     if job.refit:  # it is in the run store alone

@@ -56,10 +56,7 @@ class Change:
 
 
 def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], registry: Registry) -> dict[str, Change]:
-    """The controls of an arm with the values ``data``, by the end of their name.
-
-    It also has the ``controls`` of its ``families``, the values of the methods that it is a variant of.
-    """
+    """The controls of an arm with the values ``data``, and of its ``families``' values, by the end of their name."""
     changes: dict[str, Change] = {}
     for member in (data, *families):
         declared = member.get("controls")
@@ -232,10 +229,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 
 
 def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
-    """Whether a control is its method at strength 0: plain fine-tuning, or nothing in the place of its ingredient.
-
-    Both are settings that act; see :func:`settings_of`.
-    """
+    """Whether a control is its method at strength 0, by settings that act: plain, or nothing for its ingredient."""
     plain = control.get("repeat", True) is None  # a repeat has settings of its own in its place
     plain = plain and not any(path.startswith(("regularisers.", "phases.")) for path in control)
     apart = differences(method, control)

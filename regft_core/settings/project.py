@@ -88,10 +88,7 @@ class Project:
     _worked_out: dict[tuple[Any, ...], Any] | None = field(default=None, repr=False, compare=False)
 
     def snapshot(self) -> Project:
-        """Return this project for one plan: what thousands of keys have in common is worked out ``once``.
-
-        For planning, where nothing is trained. A run that trains looks again (``runs/made_once.py``).
-        """
+        """Return this project for one plan: what thousands of keys share is worked out ``once``. Runs look again."""
         return replace(self, _worked_out={})
 
     def once(self, what: tuple[Any, ...], make: Callable[[], T]) -> T:

@@ -32,7 +32,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/report": (4450, 23),
     "regft_core/runs": (4050, 23),
     "regft_core/schema": (1400, 7),
-    "regft_core/serve": (1950, 10),
+    "regft_core/serve": (1900, 10),
     "regft_core/settings": (3600, 18),
     "regft_core/statistics": (1450, 8),
     "regft_core/tracking": (900, 6),

@@ -3,6 +3,7 @@
     export OMP_NUM_THREADS=1    # with accelerate installed, for the Trainer
     python benchmarks/rivals.py --data DIR --packages PACKAGES    # see rival_tasks.py
     OTHER/bin/python benchmarks/rivals.py --data DIR --packages PACKAGES --encoder FOLDER --contestants setfit
+    THIRD/bin/python benchmarks/rivals.py --data DIR --packages PACKAGES --encoder FOLDER --contestants autogluon
     python benchmarks/table.py write
 
 A cell is a task, a size, a draw of the rows and a contestant. When it is done it is stored as a line of
@@ -197,6 +198,26 @@ def setfit(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
     return {"answers": task.decoded(model.predict([row["text"] for row in test]).tolist(), names)}
 
 
+def autogluon(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
+    """AutoGluon's predictor of texts with its defaults, but for the encoder; it holds rows out and stops early."""
+    import pandas
+    from autogluon.multimodal import MultiModalPredictor
+
+    rows = pandas.DataFrame(train)
+    if task.kind == "number":
+        rows["label"] = rows["label"].astype(float)
+    metric = "spearmanr" if task.metric == "spearman" else task.metric
+    settings = {
+        "model.names": ["hf_text"], "model.hf_text.checkpoint_name": options.folder, "env.num_gpus": 0,
+        "env.num_workers": 0, "env.num_workers_inference": 0,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        model = MultiModalPredictor("label", eval_metric=metric, path=f"{folder}/model", verbosity=0)
+        model.fit(rows, hyperparameters=settings, seed=options.draw)
+        answers = model.predict(pandas.DataFrame(test).drop(columns="label"))
+    return {"answers": [str(answer) for answer in answers]}
+
+
 def fit(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
     """The command line, as a user calls it. It exports no constant answer: the score is then that of the constant."""
     import pandas
@@ -237,10 +258,11 @@ def fit(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
 CALLS = 5
 BLOCKS = ("embeddings", "words", "characters", "joined")
 LINEAR = {f"{blocks}_{model}": partial(linear, blocks, model) for blocks in BLOCKS for model in ("lr", "svm")}
-OTHERS = {"cosine": cosine, "trainer": trainer, "setfit": setfit}
+OTHERS = {"cosine": cosine, "trainer": trainer, "setfit": setfit, "autogluon": autogluon}
 CONTESTANTS: dict[str, Callable[..., dict[str, Any]]] = {"fit": fit, **LINEAR, **OTHERS}
 #: Tasks of those that do not run on every task: the cosine learns nothing, the others take minutes of a core.
-ONLY = {"cosine": ("stsb",), "trainer": ("sst2", "authors", "mrpc", "film_ratings"), "setfit": ("sst2", "authors")}
+TUNED = ("sst2", "authors", "mrpc", "film_ratings")
+ONLY = {"cosine": ("stsb",), "trainer": TUNED, "autogluon": TUNED, "setfit": ("sst2", "authors")}
 
 
 def cell(name: str, train: Rows, test: Rows, contestant: str, options: Any) -> dict[str, Any]:

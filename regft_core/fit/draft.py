@@ -307,7 +307,7 @@ class Draft:
 
     def _rule(self, setup: Setup) -> dict[str, Any]:
         """Without a preferred method nothing is given up for fewer passes where no method takes steps."""
-        if preferred := self.preset.preferred(setup.methods):
+        if preferred := [name for name in self.preset.prefer if name in setup.methods]:
             chance = round(CHANCE / math.sqrt(len(self.rows.examples)), 1)
             return {"prefer": preferred} | ({} if self.elsewhere else {"tolerance": chance})
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}

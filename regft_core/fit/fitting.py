@@ -183,7 +183,7 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
             return
         seeds = _first_repeat(folder, task, late[0]) if preset.tuning.methods.keys().isdisjoint(done) else ()
         kept, late = (late[:1], late[1:]) if seeds else ([], late)
-        missed = ", ".join(leave_out(folder, late, preset, seeds))
+        missed = ", ".join(leave_out(folder, late, seeds))
         say(f"not run, for the minutes are over: {missed}; more minutes go on from there")
         if kept:
             compare(kept)

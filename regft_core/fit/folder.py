@@ -16,7 +16,6 @@ from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.draft import Draft
-from regft_core.fit.setup import OwnPreset
 from regft_core.names import listing
 from regft_core.settings.document import edited
 from regft_core.settings.preset import COPIED
@@ -71,10 +70,10 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     return draft.described(setup, seconds, more)
 
 
-def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Sequence[int] = ()) -> list[str]:
+def leave_out(folder: Path, methods: Sequence[str], seeds: Sequence[int] = ()) -> list[str]:
     """Take methods out of ``params.yaml``; return what ``report.not_run`` names from then on.
 
-    ``preset`` says what is preferred then. With ``seeds``, those of the first repeat of the folds, only these stay.
+    With ``seeds``, those of the first repeat of the folds, only these stay.
     """
     not_run = ["the second repeat of the folds"] * bool(seeds) + list(methods)
     file, record = folder / "params.yaml", read_json(folder / RECORD)
@@ -90,9 +89,10 @@ def leave_out(folder: Path, methods: Sequence[str], preset: OwnPreset, seeds: Se
         if "tuning" in params and not any(tuned.values()):
             del params["tuning"]
         report = {**(params.get("report") or {}), "not_run": not_run}
-        if report.get("prefer") in methods:
-            report["prefer"] = preset.preferred(params["methods"])
-            if report["prefer"] is None and not record["from"].get("ood"):  # within which other texts decide
+        if preferred := report.pop("prefer", ()):
+            if left := [name for name in preferred if name in params["methods"]]:
+                report["prefer"] = left
+            elif not record["from"].get("ood"):  # within which other texts decide
                 report["tolerance"] = 0.0  # nothing that takes steps is left: nothing is given up for fewer passes
         params["report"] = report
 

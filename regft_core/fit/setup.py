@@ -63,7 +63,7 @@ class OwnPreset(StrictModel):
 
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
     methods: NameList = Field(description="in the order in which minutes add them")
-    prefer: NameList = Field((), description="report.prefer is the first that is among the methods")
+    prefer: NameList = Field((), description="report.prefer: those that are among the methods")
     unlabelled: NameList = Field((), description="after the first tuned method where there are texts without labels")
     training: TrainingConfig
     tuning: OwnTuning
@@ -82,10 +82,6 @@ class OwnPreset(StrictModel):
         place = next((at for at, name in enumerate(self.methods, start=1) if name in self.tuning.methods), 0)
         methods = *self.methods[:place], *self.unlabelled, *self.methods[place:]
         return self.model_copy(update={"methods": methods})
-
-    def preferred(self, methods: Sequence[str]) -> str | None:
-        """Return the method of ``prefer`` that is taken among some; None without one."""
-        return next((name for name in self.prefer if name in methods), None)
 
     def trials(self, method: str, trainings: int) -> list[dict[str, Any]]:
         """Return the trials of a method with so many trainings; a single one is no choice but its settings."""

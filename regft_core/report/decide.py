@@ -98,12 +98,16 @@ def decide(
 
 
 def _pick(
-    choices: Sequence[Choice], allowed: float, prefer: str | None, constant: Collection[str], trained: Collection[str]
+    choices: Sequence[Choice],
+    allowed: float,
+    prefer: Sequence[str],
+    constant: Collection[str],
+    trained: Collection[str],
 ) -> tuple[Choice, Choice]:
     """(the choice to take, what the deciding sets alone would take).
 
-    Within the tolerance that is the cheapest, or in its place ``prefer``, where it is better than a constant answer. A
-    method that trains no encoder is not preferred to a best one that is ``trained``.
+    Within the tolerance that is the cheapest, or in its place the first of ``prefer`` that is better than a constant
+    answer. A method that trains no encoder is not preferred to a best one that is ``trained``.
     They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
     several, the cheapest that is within the tolerance of the best there.
     """
@@ -111,9 +115,9 @@ def _pick(
     losses = [c.belief.loss for c in choices]
     best = usual = choices[taken(losses, list(costs.values()), 0.0 if prefer else allowed)]
     least = min((c.belief.loss for c in choices if c.method in constant), default=math.inf)
-    within = (c for c in choices if c.belief.loss <= allowed and c.belief.loss < least)
-    alike = (c for c in within if best.method not in trained or c.method in trained)
-    usual = next((c for c in alike if prefer in (c.method, *c.same)), usual)
+    within = [c for c in choices if c.belief.loss <= allowed and c.belief.loss < least]
+    alike = [c for c in within if best.method not in trained or c.method in trained]
+    usual = next((c for name in prefer for c in alike if name in (c.method, *c.same)), usual)
     beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
     better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
     near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]
@@ -158,7 +162,7 @@ def _expected(
             f"better on them, and to lose to the best here {lost}."
         )
     elif leader is not pick:
-        preferred = config.prefer in (pick.method, *pick.same)
+        preferred = not {*config.prefer}.isdisjoint((pick.method, *pick.same))
         why = "is preferred (report.prefer)" if preferred else f"takes {_passes(pick)} against {ratio(leader.cost)}"
         yield f"{leader.method} has the best expected score, but {pick.method} {why} and loses {lost}."
     if pick.same:

@@ -259,7 +259,9 @@ class ReportConfig(StrictModel):
     tolerance: float = Field(
         0.5, ge=0, le=100, description="points that a cheaper method may be expected to lose and is still taken"
     )
-    prefer: Name | None = Field(None, description="method that is taken within the tolerance in place of the cheapest")
+    prefer: OneOrMoreNames = Field(
+        (), description="methods of which the first within the tolerance is taken in place of the cheapest"
+    )
     decide_by: OneOrMoreNames = Field(
         (), description="sets whose mean score decides which method to take; the development set (dev) when absent"
     )

@@ -40,10 +40,12 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
     lists += [("task_settings", task, "sizes") for task in params.task_settings]
     for path in lists:
         yield from duplicates(document, path)
-    for key in ("reference", "prefer"):
-        if (name := getattr(params.report, key)) not in (None, *params.methods):
+    named: list[tuple[KeyPath, str]] = [(("report", "reference"), params.report.reference)]
+    named += [(("report", "prefer", at), name) for at, name in enumerate(params.report.prefer)]
+    for path, name in named:
+        if name not in params.methods:
             # The default of reference is vanilla: without the key, the place to repair is the list of methods.
-            at: KeyPath = ("report", key) if "report" in document.data else ("methods",)
+            at: KeyPath = path if "report" in document.data else ("methods",)
             hint = "list it under methods, or name another; " + suggestion(name, params.methods, "listed")
             yield document.problem("not-listed", at, f"'{name}' is not a listed method", hint)
     yield from check_store(root, params.store, document)

@@ -187,7 +187,9 @@ def test_what_is_preferred_beats_a_constant_answer_and_trains_its_encoder_where_
         Choice(name, None, Belief(0.7, 0.6, 0.8, 0.5, loss), 1.0, (), None)  # type: ignore[arg-type]
         for name, loss in (("best", 0.0), ("constant", 0.2), ("preferred", 0.4))
     ]
-    assert decide_module._pick(choices, 0.5, "preferred", constant, trained)[0].method == expected
+    assert decide_module._pick(choices, 0.5, ["preferred"], constant, trained)[0].method == expected
+    after = ["absent", "preferred"] if expected == "preferred" else ["preferred", "best"]
+    assert decide_module._pick(choices, 0.5, after, constant, trained)[0].method == expected
 
 
 def test_the_sets_that_decide() -> None:

@@ -167,7 +167,7 @@ class Draft:
                 return AROUND + all_runs / workers + sum(vectors.values()) + final(setup)
 
             def final(setup: Setup) -> float:
-                return max((one.final + one.vectors for one in runs(setup)), default=0.0)
+                return max((one.final + one.vectors + setup.refit * one.more for one in runs(setup)), default=0.0)
 
             def is_serial(setup: Setup) -> bool:
                 alone = can_be_serial and self._trained.isdisjoint(setup.methods)
@@ -234,8 +234,9 @@ class Draft:
             method = priced.methods[name]
             own = EACH * (1 + rounds * tried) + solving[name] * (1 + rounds * (tried > 0))  # trials share a solved head
             if takes_steps(method):
-                averages = all(phase.averages_runs for phase in method.phases if phase.training.epochs)
-                prices[name] = Price(own + seconds, own if averages else own + seconds)
+                averages = all(phase.refit == "mean_of_runs" for phase in method.phases if phase.training.epochs)
+                more = seconds * (max(self.preset.refit.get(name, {}).values(), default=1) - 1)
+                prices[name] = Price(own + seconds, own if averages else own + seconds, more=more)
             else:
                 read = method.encoder(model)
                 prices[name] = Price(own, own, seconds, (read.pooling, read.pairs))
@@ -270,7 +271,10 @@ class Draft:
         """Return ``params.yaml``."""
         length, cut = self.length(setup.encoder)
         trials = {name: self.preset.trials(name, setup.trainings) for name in setup.methods}
-        fixed = {name: nested(values[0]) for name, values in trials.items() if len(values) == 1}
+        fixed = {name: dict(values[0]) for name, values in trials.items() if len(values) == 1}
+        for name in (name for name in self.preset.refit if setup.refit and name in setup.methods):
+            several = {f"phases.{phase}.refit": trainings for phase, trainings in self.preset.refit[name].items()}
+            fixed[name] = fixed.get(name, {}) | several
         tuned = {name: values if len(values) > 1 else [] for name, values in trials.items()}
         model = {"name": _seen_from(folder, self.root, setup.encoder), "max_length": length, "pooling": "mean"}
         first = self.seed * setup.folds  # another seed is another repeat: folds and draws differ
@@ -298,7 +302,7 @@ class Draft:
             execution.pop("workers", None)
             execution["executor"] = "serial"
         sections += [
-            yaml_text({"method_settings": fixed}) if fixed else "",
+            yaml_text({"method_settings": {name: nested(fixed[name]) for name in fixed}}) if fixed else "",
             yaml_text({"execution": execution, "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
             yaml_text({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
@@ -338,6 +342,7 @@ class Draft:
             tried = plural(setup.trainings, "training")
             lines.append(f"settings of {', '.join(tuned)}: {tried} tried on folds of the rows that train each model")
         lines += [f"left out: {name}: {why}" for name, why in self.refused.items()]
+        lines += ["final model: the mean of several trainings on all rows"] if setup.refit else []
         lines += ["forecast for more rows: from runs with a quarter and half of them"] if setup.forecast else []
         late = [name for name in self.preset.methods if name not in setup.methods and name not in self.refused]
         lines += [f"no time for: {', '.join(late)}"] if late else []

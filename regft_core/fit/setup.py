@@ -1,9 +1,10 @@
 """Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
 
 The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
-those before it, with five folds. Then, each if it still fits: a second repeat of the folds where rows are few, the next
-method, a second training for every tuned method, the other methods one by one, a third training, runs with a quarter
-and half of the rows for a forecast. Without time for that start, the methods before the tuned one, else those that are
+those before it, with five folds. Then, each if it still fits: more trainings of the final model, which has the mean of
+their weights; a second repeat of the folds where rows are few, the next method, a second training for every tuned
+method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast. Without
+time for that start, the methods before the tuned one, else those that are
 always listed, with five folds, else three: fewer folds never pay for a tuned method.
 """
 
@@ -65,6 +66,9 @@ class OwnPreset(StrictModel):
     methods: NameList = Field(description="in the order in which minutes add them")
     prefer: NameList = Field((), description="report.prefer: those that are among the methods")
     unlabelled: NameList = Field((), description="after the first tuned method where there are texts without labels")
+    refit: dict[Name, dict[Name, Annotated[int, Field(ge=2, le=20)]]] = Field(
+        {}, description="phases of final models that minutes add trainings to: their number"
+    )
     training: TrainingConfig
     tuning: OwnTuning
 
@@ -73,6 +77,7 @@ class OwnPreset(StrictModel):
         listed = *self.always, *self.methods, *self.unlabelled
         named: dict[KeyPath, str] = {("prefer", place): name for place, name in enumerate(self.prefer)}
         named |= {("tuning", "methods", name): name for name in self.tuning.methods}
+        named |= {("refit", name): name for name in self.refit}
         for at, name in named.items():
             if name not in listed:
                 yield at, f"'{name}' is not listed: {suggestion(name, listed)}"
@@ -151,8 +156,9 @@ def other_script(examples: Sequence[Example]) -> float:
 class Setup:
     """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs.
 
-    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring. ``serial``: in
-    this process, where workers would take longer to start than they save.
+    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring. With ``refit``
+    the final model is the mean of several trainings, where the preset says so. ``serial``: in this process, where
+    workers would take longer to start than they save.
     """
 
     encoder: str
@@ -161,6 +167,7 @@ class Setup:
     trainings: int = 1
     repeats: int = 1
     forecast: bool = False
+    refit: bool = False
     serial: bool = False
 
     @property
@@ -173,13 +180,15 @@ class Setup:
 class Price:
     """Seconds of one worker for one ``run`` of a method with its trials, and for the ``vectors`` of all its runs.
 
-    Methods that ``read`` the rows alike share the vectors. ``final``: of the final model.
+    Methods that ``read`` the rows alike share the vectors. ``final``: of the final model; ``more``: of its further
+    trainings, where it is the mean of several.
     """
 
     run: float
     final: float
     vectors: float = 0.0
     read: tuple[str, ...] = ()
+    more: float = 0.0
 
 
 def choose(
@@ -232,6 +241,8 @@ def choose(
     # More folds and repeats make every number more precise: of few rows they come first, else they take what is left.
     repeats = f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)
     steps.insert(0 if rows <= FEW_ROWS else len(steps), repeats)
+    if not preset.refit.keys().isdisjoint(setup.methods):  # two trainings, where a repeat is five
+        steps.insert(0, ("more trainings of the final model", lambda setup: replace(setup, refit=True)))
     dearer = [(f"{folds[0]} folds", replace(setup, folds=folds[0]))] if setup.folds < folds[0] else []
     for what, grown in steps:
         larger = grown(setup)

@@ -2,7 +2,8 @@
 
 It is evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
 ``refit: mean_of_runs`` is not trained again: it has the mean of their weights (Wortsman et al., "Model soups", ICML
-2022). With folds all of these models but one per repeat were trained on a row.
+2022). With folds all of these models but one per repeat were trained on a row. One with ``refit: 3`` has the mean of
+three trainings on all rows, in other orders and with other noise.
 
 Tuned values are those of the trial with the best mean score over all evaluated seeds. Each seed's trials read training
 rows of that seed only, so the mean reads every labelled row without another search.

@@ -144,7 +144,7 @@ def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
     problems += [f"'{name}': {problem}" for problem in is_last(phase)]
     if phase.training.epochs:
         problems.append(f"'{name}': it is fitted and takes no steps; give its phase 'training: {{epochs: 0}}'")
-    if key := "repeat" if phase.repeat is not None else "refit" if phase.averages_runs else "":
+    if key := "repeat" if phase.repeat is not None else "refit" if phase.refit != 1 else "":
         problems.append(f"'{name}': what it fits cannot be averaged; remove '{key}' from its phase")
     return problems
 

@@ -119,7 +119,7 @@ class Context:
 
     @cached_property
     def phases(self) -> list[RunPhase]:
-        return [RunPhase(self, phase) for phase in self.method.phases]
+        return [RunPhase(self, phase.of_final_model if self.job.refit else phase) for phase in self.method.phases]
 
     def phase(self, name: str) -> RunPhase:
         return next(phase for phase in self.phases if phase.name == name)

@@ -240,7 +240,7 @@ class RunPhase:
     @property
     def averaged(self) -> Sequence[Context]:
         """The evaluated runs whose mean it has in a final model; empty where it is trained."""
-        return self.run.evaluated if self.declared.averages_runs else ()
+        return self.run.evaluated if self.declared.refit == "mean_of_runs" else ()
 
     @cached_property
     def repeat(self) -> RepeatConfig | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from regft_core.schema import NAME_PATTERN
-from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.schema.methods import DataConfig, MethodConfig, Refit, RepeatConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Phase:
         explicit: the values of the protocol that the phase itself sets.
         model: what the phase changes in the section ``model``: the encoder that it trains.
         lent: the method that it is taken from; None for a phase of the method itself.
-        averages_runs: whether a final model has the mean of the evaluated runs' weights in place of a training.
+        refit: in a final model the mean of so many trainings' weights, or of those of the evaluated runs.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Phase:
     explicit: Mapping[str, Any]
     model: Mapping[str, Any] = field(default_factory=dict)
     lent: Lent | None = None
-    averages_runs: bool = False
+    refit: Refit = 1
 
     @property
     def run_name(self) -> str:
@@ -118,6 +118,13 @@ class Phase:
     def there(self, name: str) -> str:
         """The name in its own method of an earlier phase that is called ``name`` here."""
         return name if self.lent is None else name.removeprefix(self.lent.prefix)
+
+    @property
+    def of_final_model(self) -> Phase:
+        """The phase as a final model has it: repeated, where it is the mean of several trainings."""
+        if self.refit in (1, "mean_of_runs"):
+            return self
+        return replace(self, repeat=RepeatConfig.model_validate({"times": self.refit}))
 
     @property
     def members(self) -> int:

@@ -18,6 +18,8 @@ SOURCE = r"^((paper|ours): \S.*|code: [\w.-]+/[\w.-]+ [^\s:]+:\d+(-\d+)?(; \S.*)
 Source = Annotated[str, Field(pattern=SOURCE)]
 #: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
 SettingPath = Annotated[str, Field(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$")]
+#: What a phase of a final model is: the mean of so many trainings on all rows, or of the evaluated runs.
+Refit = Annotated[int, Field(ge=1, le=20)] | Literal["mean_of_runs"]
 #: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
 #: Its order never counts: what must come first is declared by the regularisers themselves.
 Regularisers = dict[Name, dict[str, Any]]
@@ -62,8 +64,9 @@ class PhaseConfig(StrictModel):
     start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
     model: PhaseModel | None = Field(None, description="another encoder for this phase, which is not the last one")
     repeat: RepeatConfig | None = None
-    refit: Literal["trained", "mean_of_runs"] = Field(
-        "trained", description="in a final model: trained on all rows, or the mean of the evaluated runs' weights"
+    refit: Refit = Field(
+        1,
+        description="in a final model: mean of the weights of so many trainings on all rows, or of the evaluated runs",
     )
     seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
     regularisers: Regularisers = Field({})
@@ -182,6 +185,8 @@ class MethodConfig(StrictModel):
         if phase.refit == "mean_of_runs" and (start not in earlier or not (self.phases or {})[start].data.labels):
             message = f"the runs of '{name}' each draw a head, and a mean of such heads answers nothing; "
             yield (*at, "refit"), message + "start from a phase that learns one, or remove refit"
+        if phase.repeat is not None and phase.refit not in (1, "mean_of_runs"):
+            yield (*at, "refit"), f"'{name}' is a merge of {phase.repeat.times} trainings already; remove refit"
         if phase.repeat is not None and phase.repeat.scores and data.split == 1.0:
             message = f"'{name}' merges by scores but has no validation share; set data.split below 1"
             yield (*at, "repeat", "merge"), message

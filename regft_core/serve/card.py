@@ -83,7 +83,12 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
         label_counts=kind.label_counts([row.label for row in examples], task["labels"] or ()) or {},
         fold=fold_line(task, job.seed),
         tuned=described(job.values) if job.values else None,
-        averaged=", ".join(f"phase {phase.name}" for phase in context.method.phases if phase.averages_runs),
+        averaged="; ".join(
+            f"phase {one.name}: "
+            + ("these runs" if one.refit == "mean_of_runs" else f"{one.refit} trainings on all rows")
+            for one in context.method.phases
+            if one.refit != 1
+        ),
         scores=scores,
         index=_model_index(f"{job.method}-{job.task}", job.task, scores),
         compared=list(_compared(results)),

@@ -206,7 +206,7 @@ class _PhaseBuilder:
                     explicit["dropout"] = DropoutConfig.model_validate(phase.training["dropout"])
                 model: dict[str, Any] = dict(phase.model or {})  # type: ignore[arg-type]
                 settled = name, phase.data, start, phase.repeat, phase.seed, options, training, explicit
-                phases.append(Phase(*settled, model, averages_runs=phase.refit == "mean_of_runs"))
+                phases.append(Phase(*settled, model, refit=phase.refit))
         return tuple(phases)
 
     def _protocol(self, path: KeyPath, rows: str | None) -> TrainingConfig | None:

@@ -121,10 +121,28 @@ def test_a_phase_of_the_final_model_is_the_mean_of_the_evaluated_runs(tmp_path: 
     for name, tensor in weights(context).items():
         mean = torch.stack([run[name].double() for run in runs]).mean(0)
         assert torch.equal(tensor, mean.to(tensor.dtype)), name
-    assert "- **Mean of these runs**: the weights of phase finetune" in described(export(job))[1]
+    assert "- **Mean of weights**: phase finetune: these runs" in described(export(job))[1]
     alone = refit(root, "mean", judged=False, say=quiet)
     assert len(Context(alone).last.rows.examples) == ROWS
     assert finished_run(alone)[1].key not in {record.key, *trained}
+
+
+def test_a_phase_of_the_final_model_is_the_mean_of_several_trainings_on_all_rows(folded: Path) -> None:
+    """Each of them sees all rows and is another one; the evaluated runs are those of the method without the setting."""
+    change(folded, methods=["vanilla", "lp_ft"], method_settings={"vanilla": {"phases": {"finetune": {"refit": 2}}}})
+    before = bits(folded)
+    assert reproduce(folded) == {}
+    assert bits(folded) == before
+    context, record = finished_run(job := refit(folded, "vanilla", say=quiet))
+    members = [context.key("finetune", member) for member in range(2)]
+    assert set(bits(folded)) - set(before) == {record.key, *members}
+    assert context.last.settled.members == 2
+    one, other, merged = (load_whole(context.last, context.store.get(k), "weights") for k in (*members, record.key))
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    for name, tensor in merged.items():
+        mean = torch.stack([one[name].double(), other[name].double()]).mean(0)
+        assert torch.equal(tensor, mean.to(tensor.dtype)), name
+    assert "- **Mean of weights**: phase finetune: 2 trainings on all rows" in described(export(job))[1]
 
 
 # ------------------------------------------------------------------------------------ its numbers and its card

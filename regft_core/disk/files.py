@@ -160,6 +160,7 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
                 os.rename(target, old)
             os.rename(temporary, target)
             fsync(target.parent)
+        with suppress(OSError):  # another process may be sweeping it: it is as old as what it was
             remove(old)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

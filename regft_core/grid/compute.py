@@ -44,9 +44,10 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
 
     Raises InputChanged where configuration, code, rows or packages are not those of the plan.
     """
-    grid, planned = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
+    grid, plan = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
+    planned = plan
     if only:
-        planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
+        planned = {name: keys for name, keys in plan.items() if name.rpartition("/")[0] in only}
     else:  # outputs of cells that are no longer in the grid go
         wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
         for path in [path for depth in ("*", "*/*", "*/*/*") for path in grid.folder.glob(depth) if path.is_dir()]:
@@ -56,7 +57,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     grid.folder.mkdir(parents=True, exist_ok=True)
     file = grid.folder / FAILURES
     before = read_json(file) if only and file.is_file() else {}
-    write_json(file, {name: reason for name, reason in before.items() if name not in planned} | failures)
+    write_json(file, {name: before[name] for name in before.keys() & plan.keys() - planned.keys()} | failures)
     told = {name for name, reason in read_failures(root).items() if not reason.startswith(f"{stage}: ")}
     for name, reason in failures.items():
         if name not in told:

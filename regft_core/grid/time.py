@@ -173,8 +173,10 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
         "encoder": encoder.model_dump(mode="json", include={"name", "revision"}),
         "training": training.model_dump(mode="json", include={"batch_size", "precision", "optimizer"}),
         "length": min(length, encoder.max_length),
+        "kernels": [execution.deterministic, execution.tf32],
     }
-    machine = [platform.node(), cores(), execution.device, execution.threads, version("torch")]
+    devices = visible_devices(execution.device)[:1]  # ``auto`` is another one where a GPU is hidden
+    machine = [platform.node(), cores(), devices, execution.threads, version("torch")]
     key = sha256_json([request, resolve_model(encoder, project.root).content_sha256, machine, _TOKENS])[:16]
     times: dict[str, float] = {}
     with suppress(StoreError):  # nothing was measured so far
@@ -182,7 +184,6 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
     if key not in times:
         request["root"] = str(project.root.resolve())
         prepared_devices(project)  # the environment of the process that measures
-        devices = visible_devices(execution.device)[:1]
         executor = "serial" if execution.executor == "serial" and devices == ["cpu"] else "processes"
         try:
             [times[key]] = run_all([request], measure, executor=executor, devices=devices, threads=execution.threads)
@@ -211,8 +212,10 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     from regft_core.models.heads import autocast
     from regft_core.models.load import load_classifier
     from regft_core.models.sites import classify
+    from regft_core.runs.training_run import make_deterministic
     from regft_core.training.optim import parameter_groups
 
+    make_deterministic(device, *request["kernels"])
     encoder = EncoderConfig.model_validate(request["encoder"])
     training = TrainingConfig.model_validate(request["training"])
     model = load_classifier(
@@ -274,8 +277,9 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
 
 def _places(execution: ExecutionConfig) -> tuple[list[str], bool, int]:
     """Return the devices, whether they may be other machines', and how many runs there are at a time."""
-    if is_remote(execution.executor) and execution.settings().get("address", "") is not None:
-        return [execution.device], True, execution.workers
+    options = execution.settings()
+    if is_remote(execution.executor) and options.get("address", "") is not None:
+        return [execution.device], True, options.get("at_once", execution.workers)
     devices = visible_devices(execution.device)
     parallel = 1 if execution.executor == "serial" else execution.workers * len(devices)
     return devices, False, min(parallel, max(1, cores() // execution.threads)) if devices == ["cpu"] else parallel

@@ -66,9 +66,8 @@ class Scope:
 def _write(node: Any, parts: list[str]) -> None:
     """Write out a syntax tree without what does not act, alike in all versions of Python."""
     if isinstance(node, list):
-        for item in node:
-            if not (isinstance(item, ast.stmt) and _does_nothing(item)):
-                _write(item, parts)
+        for item in _acting(node):
+            _write(item, parts)
     elif not isinstance(node, ast.AST):
         parts.append(f"{type(node).__name__} {node!r}")
     elif not isinstance(node, ast.expr_context):
@@ -82,24 +81,25 @@ def _write(node: Any, parts: list[str]) -> None:
         parts.append(")")
 
 
-def _does_nothing(statement: ast.stmt) -> bool:
-    """Whether a statement is a docstring, ``pass``, or for type checkers."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
-    typing = isinstance(statement, ast.If) and getattr(statement.test, "id", "") == "TYPE_CHECKING"
-    return typing or isinstance(statement, ast.Pass)
+def _acting(items: list[Any]) -> Iterator[Any]:
+    """Yield what is no docstring, no ``pass`` and not for type checkers: of ``if TYPE_CHECKING`` what ``else`` runs."""
+    for item in items:
+        if isinstance(item, ast.If) and getattr(item.test, "id", "") == "TYPE_CHECKING":
+            yield from _acting(item.orelse)
+        elif not (isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))):
+            yield item
 
 
 def _imported(statements: list[ast.stmt], package: list[str]) -> Iterator[str]:
     """Dotted names that may be modules, of every import; ``package``: where relative imports start."""
-    for statement in statements:
+    for statement in _acting(statements):
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
             above = package[: len(package) - statement.level + 1] if statement.level else []
             base = ".".join([*above, *([statement.module] if statement.module else [])])
             yield from (f"{base}.{alias.name}" for alias in statement.names)
-        elif not _does_nothing(statement):
+        else:
             for name in ("body", "orelse", "finalbody", "handlers", "cases"):
                 yield from _imported(getattr(statement, name, None) or [], package)
 

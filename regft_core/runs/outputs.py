@@ -151,6 +151,7 @@ def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
         if run is None or not run.has_weights:
             hint = "`regft export` trains it again; raise store.budget_gb to keep weights"
             raise StoreError("no-weights", f"{store.path} has no weights of run {key}\n    -> {hint}")
+        run.check()
         with atomic_directory(target) as folder:
             shutil.copytree(run.path, folder, dirs_exist_ok=True)
         new += 1
@@ -158,8 +159,8 @@ def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
 
 
 def take_shared(root: Path, store: RunStore, key: str) -> None:
-    """Put a run of ``weights/`` into the store, if that lacks it. Raises StoreError where it is damaged."""
-    folder = root / WEIGHTS / key
-    if folder.is_dir() and not store.holds(key):
+    """Put a run of ``weights/`` into the store, if that lacks its weights. Raises StoreError where it is damaged."""
+    folder, stored = root / WEIGHTS / key, store.get(key)
+    if folder.is_dir() and (stored is None or stored.pruned):
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         store.add(key, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})

@@ -63,7 +63,7 @@ def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -
             return True  # a failed one has nothing to give
         if need == "weights":
             return stored.has_weights and "weights" in stored.tensor_names
-        return stored.has_weights or not stored.tensor_names
+        return not stored.pruned
 
     return made_once(
         phase.run,

@@ -64,7 +64,7 @@ class StoredRun:
 
         Raises ``DamagedRun``, and ``Unreadable`` when the system refuses to read one, which is no damage.
         """
-        gone = self._pruned
+        gone = self.pruned
         for name in self.entries:
             if name not in gone:
                 self._compare(name, hashed is None or name in hashed)
@@ -89,7 +89,7 @@ class StoredRun:
         return path
 
     @property
-    def _pruned(self) -> list[str]:
+    def pruned(self) -> list[str]:
         """Files of tensors that are not there any more."""
         tensors = (name + TENSORS_SUFFIX for name in self.tensor_names)
         return [name for name in tensors if not (self.path / name).exists()]
@@ -97,7 +97,7 @@ class StoredRun:
     @property
     def has_weights(self) -> bool:
         """Whether the tensors are (still) there; False after pruning and for runs without tensors."""
-        return bool(self.tensor_names) and not self._pruned
+        return bool(self.tensor_names) and not self.pruned
 
     @property
     def tensor_names(self) -> list[str]:
@@ -115,7 +115,7 @@ class StoredRun:
         try:
             return read_tensors(self._compare(name + TENSORS_SUFFIX))
         except StoreError:
-            if not self._pruned:  # else perhaps by another process, a moment ago
+            if not self.pruned:  # else perhaps by another process, a moment ago
                 raise
         raise PrunedRun(
             "run-pruned",
@@ -148,7 +148,7 @@ class OpenRun:
     environment: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.finished is not None and (self.finished.has_weights or not self.finished.tensor_names):
+        if self.finished is not None and not self.finished.pruned:
             self._discard(self.path)  # of a process that died right after its commit
 
     @property

@@ -9,6 +9,7 @@ a store. Nothing here imports torch before tensors are read or written.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from filelock import FileLock, Timeout
 
-from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove
+from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, replacing
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.runs.run_folder import DAMAGED, MANIFEST, PARTIAL, TENSORS_SUFFIX, OpenRun, StoredRun
 
@@ -165,9 +166,18 @@ class RunStore:
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
-        """Put a packed run into a store that lacks it; raises StoreError where it is no complete run of this key."""
+        """Put a packed run into a store that lacks it, or that has pruned its tensors.
+
+        Raises StoreError where it is no complete run of this key.
+        """
         with self._locked(key):
-            if self.holds(key):
+            if (stored := self._intact(key)) is not None:
+                for name in stored.pruned:
+                    # Tensors of another training would not be those that its scores are of.
+                    if hashlib.sha256(packed.get(name, b"")).hexdigest() == stored.entries[name]["sha256"]:
+                        with replacing(stored.path / name) as temporary:
+                            temporary.write_bytes(packed[name])
+                            fsync(temporary)
                 return
             with atomic_directory(self.directory(key)) as folder:
                 for name, content in packed.items():

@@ -125,8 +125,9 @@ def _work_in_copy(
         store.add(key, packed)
     job = replace(job, root=str(root), store=str(store.path), progress=None)
     result = function(job, device=visible_devices(wanted)[0])
-    made = ((key, store.pack(key)) for key in list(store.keys()) if key not in runs)
-    return result, {key: packed for key, packed in made if packed is not None}
+    files = ((key, store.pack(key)) for key in list(store.keys()))
+    # A run that came without its tensors and has them now is sent back, too.
+    return result, {key: packed for key, packed in files if packed and packed.keys() != runs.get(key, {}).keys()}
 
 
 class _Driver:

@@ -202,8 +202,10 @@ class Tracker:
         """Set tags of a run, in its record too, unless somebody has deleted it in the page."""
         changed = {key: value for key, value in tags.items() if run.data.tags.get(key) != value}
         if changed and run.info.lifecycle_stage == "active":
-            record = read_json(self._folder(run.info.run_id) / RECORD, dict)
-            write_json(self._folder(run.info.run_id) / RECORD, {**record, "tags": {**record["tags"], **changed}})
+            file = self._folder(run.info.run_id) / RECORD
+            if file.is_file():  # else somebody has deleted the artifacts
+                record = read_json(file, dict)
+                write_json(file, {**record, "tags": {**record["tags"], **changed}})
             for key, value in changed.items():
                 self.client.set_tag(run.info.run_id, key, value)
 

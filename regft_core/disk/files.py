@@ -29,8 +29,7 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only: choose a writable directory",
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
-    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name: give the task, the method or the directory a "
-    "shorter one",
+    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name: give task, method or directory a shorter one",
 }
 #: Those that are surely about writing; others may be about an input of the block.
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -145,11 +144,10 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
         try:
             yield temporary
         except Exception as error:
-            refused = _refusal(error)
-            if refused is not None and refused.errno in _WRITING:
-                with explained(target):
-                    raise
-            raise
+            if (refused := _refusal(error)) is None or refused.errno not in _WRITING:
+                raise
+            with explained(target):
+                raise
         with explained(target):
             for parent, _, names in os.walk(temporary):
                 for path in (*(Path(parent, name) for name in names), Path(parent)):

@@ -61,10 +61,10 @@ def file_state(path: str) -> FileState | None:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-    if stat.S_ISDIR(status.st_mode):
-        return FileState(path, 0, *times)
-    return FileState(path, status.st_size, *times) if stat.S_ISREG(status.st_mode) else None
+    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+        return None
+    size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+    return FileState(path, size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def settled(state: FileState | None) -> bool:

@@ -74,9 +74,8 @@ def _key(place: tuple[str | int, ...]) -> str:
 
 
 def _damaged(path: Path | str, reason: str) -> StoreError:
-    return StoreError(
-        "damaged-json", f"{path}: cannot be read as JSON: {reason}\n    -> write it again with the command that made it"
-    )
+    hint = "write it again with the command that made it"
+    return StoreError("damaged-json", f"{path}: cannot be read as JSON: {reason}\n    -> {hint}")
 
 
 def _not_finite(text: str) -> NoReturn:

@@ -61,11 +61,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(str(path))
     except (OSError, SafetensorError) as error:
-        raise StoreError(
-            "not-safetensors",
-            f"{path}: cannot be read as safetensors: {error}\n"
-            "    -> delete the run and repeat the stage: it is trained again",
-        ) from error
+        hint = "delete the run and repeat the stage: it is trained again"
+        raise StoreError("not-safetensors", f"{path}: cannot be read as safetensors: {error}\n    -> {hint}") from error
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from regft_core.data.checks import leak_warning, warnings_of
@@ -21,7 +20,7 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
+from regft_core.errors import ConfigError, DataError, InputChanged, Problem
 from regft_core.grid.measured_lengths import fast_tokenizer, lengths_inputs, measure_task, up_to_date_lengths
 from regft_core.grid.missing_files import require_named_sets, splits_read, tasks_to_prepare
 from regft_core.kinds import find
@@ -176,11 +175,10 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
 
 def _drawn(project: Project, task: str) -> dict[str, int]:
     """Rows of each label at the largest size that is drawn, of one seed; empty where none is."""
-    sizes = sizes_of(project.params, task)
+    work, sizes = Work(project.root), sizes_of(project.params, task)
     for size in sorted(sizes, key=lambda size: math.inf if size == "full" else size, reverse=True):
-        with suppress(StoreError):
-            manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
-            return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
+        with suppress(DataError):  # not drawn yet
+            return next((draw.label_counts or {} for draw in work.subsample(task, str(size)).seeds.values()), {})
     return {}
 
 
@@ -194,7 +192,8 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
     """A task's definition, its OOD sets, the content of its files, and the code that reads them."""
     config = prepared_task(project, task)
     judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
-    files = source_files(project, task)
+    splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
+    files = {split: project.root / "data" / below_data(split) for split in splits}
     return {
         "rows": rows_of_each_set(project),
         "task": _definition(config),
@@ -207,12 +206,6 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
 def rows_of_each_set(project: Project) -> int | None:
     """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
     return project.params.small_scale.rows if project.params.small_scale is not None else None
-
-
-def source_files(project: Project, task: str) -> dict[str, Path]:
-    """The files that a task's rows and those of its sets come from, by the name that the task gives."""
-    files = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
-    return {split: project.root / "data" / below_data(split) for split in sorted(files)}
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:

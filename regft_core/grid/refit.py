@@ -22,7 +22,7 @@ from regft_core.grid.jobs import PlannedJob, Planner, run_on_executor
 from regft_core.output import ProgressBoard
 from regft_core.runs.context import Context, Job
 from regft_core.runs.records import RunRecord
-from regft_core.runs.trials import choose
+from regft_core.runs.train import choose
 from regft_core.runs.work import Work, is_current
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Cell, Project, check_listed

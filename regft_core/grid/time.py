@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regft_core.catalogue import OPTIMISERS
 from regft_core.data.splits import of_seed
@@ -52,8 +52,7 @@ CORE_SPEED = 3.0e10
 FORWARD = 1 / 3
 
 
-@dataclass(frozen=True)
-class SetSize:
+class SetSize(NamedTuple):
     """Rows of a set, and tokens of one on average."""
 
     rows: float
@@ -88,9 +87,8 @@ class Estimate:
         about = f"about {duration(self.seconds)} ({self.speed}, {plural(self.parallel, 'run')} at a time)"
         unknown = f"{plural(self.unknown, 'run')} of unknown length"  # a part is never printed as the whole
         parts = [about] * bool(self.cells) + [unknown] * bool(self.unknown)
-        return f"time: {', and '.join(parts) or 'nothing to train'}" + (
-            f"\n  {self.note}" if self.note and parts else ""
-        )
+        note = f"\n  {self.note}" if self.note and parts else ""
+        return f"time: {', and '.join(parts) or 'nothing to train'}{note}"
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
@@ -116,9 +114,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
             return replace(timed, speed="measured on this machine")
         except RegftError as error:
             why = str(error)
-    return replace(
-        rough, speed=f"assumed speed of {'a core' if on_cpu else 'one A100 or H100'}", note=f"not measured: {why}"
-    )
+    speed = f"assumed speed of {'a core' if on_cpu else 'one A100 or H100'}"
+    return replace(rough, speed=speed, note=f"not measured: {why}")
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:

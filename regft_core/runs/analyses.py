@@ -32,7 +32,7 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.phase import produce
-from regft_core.runs.trials import beside
+from regft_core.runs.train import beside
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
 

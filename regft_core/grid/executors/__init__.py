@@ -66,8 +66,8 @@ class JobsFailed(RunFailed):
     """Some jobs ended with an error; ``results`` are those of the others, which were finished first."""
 
     def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
-        self.failures, self.results = sorted(failures, key=lambda failure: failure.index), list(results)
-        lines = [f"{len(self.failures)} of {len(self.results)} runs ended with an error; the others are finished"]
+        self.failures, self.results = sorted(failures, key=lambda failure: failure.index), results
+        lines = [f"{len(failures)} of {len(results)} runs ended with an error; the others are finished"]
         for failure in self.failures:
             lines += [f"  {failure.job}: {failure.message}", *(f"    | {line}" for line in failure.trace.splitlines())]
         lines.append("  -> what finished is kept: repeat the stage and only the failed runs are trained")
@@ -104,7 +104,7 @@ class JobQueue:
         settings: Mapping[str, Any] | None = None,
         after: Sequence[Collection[int]] | None = None,
         costs: Sequence[float] | None = None,
-        on_result: Callable[[int, Any], None] | None = None,
+        on_result: Callable[[int, Any], None] = lambda index, result: None,
     ) -> None:
         self.function, self.devices, self.per_device, self.threads = function, devices, per_device, threads
         self.settings: Mapping[str, Any] = settings or {}
@@ -137,8 +137,7 @@ class JobQueue:
         succeeded, *rest = answer
         if succeeded:
             (self.results[index],) = rest
-            if self._on_result is not None:
-                self._on_result(index, *rest)
+            self._on_result(index, *rest)
         else:
             self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
         for before in self._open.values():
@@ -201,12 +200,10 @@ def describe_failure(error: Exception) -> tuple[str, str]:
 
 def is_machine_fault(error: Exception) -> bool:
     """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed."""
-    if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
-        return True
     torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised
     # Outside of the training loop, which has an error of its own for it, memory runs out as torch says it.
-    kinds = [getattr(torch, name, None) for name in ("OutOfMemoryError", "AcceleratorError")]
-    return isinstance(error, tuple(kind for kind in kinds if kind is not None))
+    kinds = (getattr(torch, name, OSError) for name in ("OutOfMemoryError", "AcceleratorError"))
+    return isinstance(error, (OutOfMemory, StoreError, OSError, MemoryError, *kinds))
 
 
 @contextmanager

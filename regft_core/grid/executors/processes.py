@@ -55,18 +55,16 @@ def staying() -> Iterator[None]:
     try:
         yield
     finally:
-        waiting, _waiting = _waiting, None
-        for worker in waiting:
+        for worker in _waiting:
             worker.kill()
+        _waiting = None
 
 
 def _worker(device: str, threads: int | None) -> _Worker:
-    for worker in _waiting or ():
-        if (worker.device, worker.threads) == (device, threads):
-            assert _waiting is not None
-            _waiting.remove(worker)
+    for place, worker in enumerate(_waiting or ()):
+        if _waiting and (worker.device, worker.threads) == (device, threads):
             worker.stayed = True
-            return worker
+            return _waiting.pop(place)
     return _Worker(device, threads)
 
 

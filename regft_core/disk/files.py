@@ -1,8 +1,7 @@
-"""Files and directories that are either complete or absent, whatever kills the process.
+"""Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system.
 
-Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
-directory is flushed last. What a killed process leaves behind is removed a day later, with the next write beside it.
-Needs a POSIX file system. New files have the rights of the umask.
+A write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place. What a killed
+process leaves behind is removed a day later, with the next write beside it. New files have the rights of the umask.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write ``tensors`` (any shapes, zero-dimensional and empty ones too) to ``path`` and flush it.
 
-    Those that share memory (tied weights, views) are stored each in full, so the same tensors give the same bytes.
-    Raises ``TypeError`` for what is not a dense tensor, ``StoreError`` when the file cannot be written.
+    Those that share memory are stored each in full. TypeError for what is no dense tensor, StoreError for a refusal.
     """
     with explained(path):
         _save(path, _plain(tensors), metadata)
@@ -35,7 +34,7 @@ def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors, on the CPU, and the texts of a file of ``write_checked``.
 
-    Raises ``FileNotFoundError``, another ``OSError`` when it cannot be read, ``ValueError`` when it is damaged.
+    Raises FileNotFoundError, another OSError when it cannot be read, ValueError when it is damaged.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -1,8 +1,7 @@
 """The plan: the keys of every cell of the grid, for each stage, as ``work/plan/<stage>.json``.
 
-``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
-files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
-The stage search writes its runs alone, so that an edit of fine-tuning leaves it up to date.
+``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``: the keys of the run store, and the hash of what the
+stage writes down of the method beside its runs, or evaluates them by. The stage search writes its runs alone.
 """
 
 from __future__ import annotations

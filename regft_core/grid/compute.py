@@ -1,7 +1,6 @@
 """A stage of the whole grid: what its plan asks for and ``work/`` does not have, through one pool of workers.
 
-It looks up the keys of its cells in the run store, sends what is missing to the executor, and writes the folder of
-every cell whose runs are all there. Killed at any moment, it goes on where it stopped.
+Runs come from the run store, or from the executor. A killed stage goes on where it stopped.
 """
 
 from __future__ import annotations

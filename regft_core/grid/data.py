@@ -132,9 +132,8 @@ def _lengths(project: Project, task: str) -> None:
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
-    """Return a function for the key of rows that are about to be made, from their ``inputs``, which gives these as now.
-
-    It is called before the rows are written, and raises InputChanged where inputs or code are others than before.
+    """Return a function for the key of rows about to be made from ``inputs``; called before they are written, it raises
+    InputChanged where inputs or code are others than now.
     """
     before = inputs()
     load(scope)

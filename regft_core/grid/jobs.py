@@ -1,7 +1,4 @@
-"""The jobs of a stage: what is not in the run store, with its order and cost; how they reach the executor.
-
-A job is one run or one trial, from its first phase to its scores.
-"""
+"""The jobs of a stage, one run or one trial each: what is not stored, its order and cost, its way to the workers."""
 
 from __future__ import annotations
 

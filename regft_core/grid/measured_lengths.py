@@ -70,9 +70,9 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 
 def fast_tokenizer(source: ModelSource) -> Any:
-    """The encoder's ``tokenizers.Tokenizer``; raises ModelError for a file that cannot be read as one.
+    """Return the encoder's ``tokenizers.Tokenizer``, built by transformers where there is no ``tokenizer.json``.
 
-    Where there is no ``tokenizer.json``, transformers builds it from the vocabulary.
+    Raises ModelError for a file that cannot be read as one.
     """
     path = source.opened() / "tokenizer.json"
     if not path.is_file():

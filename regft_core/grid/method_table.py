@@ -1,7 +1,4 @@
-"""The catalogue of shipped methods: what each is, where it acts, what it costs, its comparisons.
-
-``regft methods`` prints it, and the documentation site has a page for each method.
-"""
+"""The catalogue of shipped methods, of ``regft methods`` and the documentation: what each is, does, costs, compares."""
 
 from __future__ import annotations
 

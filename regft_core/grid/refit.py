@@ -1,11 +1,8 @@
 """The final model: a method trained on all labelled rows, with the settings of the evaluated runs.
 
 It is evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
-``refit: mean_of_runs`` is not trained again: it has the mean of their weights (Wortsman et al., "Model soups", ICML
-2022). With folds all of these models but one per repeat were trained on a row.
-
-Tuned values are those of the trial with the best mean score over all evaluated seeds. Each seed's trials read training
-rows of that seed only, so the mean reads every labelled row without another search.
+``refit: mean_of_runs`` has the mean of their weights instead (Wortsman et al., "Model soups", ICML 2022). Tuned values
+are those of the trial with the best mean score over all evaluated seeds: that reads every labelled row.
 """
 
 from __future__ import annotations
@@ -41,13 +38,8 @@ def refit(
 ) -> Job:
     """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
 
-    Args:
-        task, size, seed: as ``judged_run``.
-        judged: False where no run of the grid was evaluated, so that nothing is known of its score.
-
-    Raises:
-        ConfigError: a name is not listed, several tasks or sizes leave it open which one is meant, or the development
-            set chose the epoch of the evaluated runs and trains now.
+    ``judged``: False where no run of the grid was evaluated, so that nothing is known of its score. Raises:
+        ConfigError: as ``judged_run``; or the development set chose the epoch of the evaluated runs and trains now.
         DataError: the cell was not evaluated, or not as it is configured now.
         JobsFailed: the run could not be started or was interrupted.
     """
@@ -77,7 +69,10 @@ def refit(
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
-    """A run of the grid, with what a command left out: the only task and size, the first seed; raises as ``refit``."""
+    """Return a run of the grid, with what a command left out: the only task and size, the first seed.
+
+    Raises ConfigError for a name that is not listed, and where several tasks or sizes leave it open which is meant.
+    """
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
     size = _only("size", size, [str(number) for number in sizes_of(project.params, task)])

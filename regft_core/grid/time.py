@@ -1,8 +1,7 @@
 """How long the grid takes: declared passes times the seconds of a step, measured on this machine once or assumed.
 
-Training, fits and the scores on every set are counted; the report and evaluations beyond the scores are not. A training
-that several cells share is counted for each. No key depends on a measurement. A worker process measures, so that the
-one that plans keeps its threads and memory and opens no GPU context; with the executor `serial` this process does.
+Training, fits and the scores on every set are counted, a training that several cells share for each of them. A worker
+process measures, so that the one that plans keeps its threads and opens no GPU context.
 """
 
 from __future__ import annotations
@@ -65,13 +64,10 @@ Sizes = Callable[[str, EncoderConfig], Mapping[str, SetSize]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time of what is still to train.
+    """Time of what is still to train: ``seconds`` on the wall, with ``parallel`` runs at a time.
 
-    Attributes:
-        seconds: on the wall, with ``parallel`` runs at a time.
-        cells: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
-        unknown: runs of unknown length, which are not counted.
-        note: why the speed is assumed, with the remedy.
+    ``cells``: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
+    ``unknown``: runs of unknown length, which are not counted; ``note``: why the speed is assumed, with the remedy.
     """
 
     seconds: float
@@ -92,10 +88,7 @@ class Estimate:
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
-    """Return the time of a project's grid; measures a step where none was measured on this machine.
-
-    By default of what ``work/`` and the run store lack (``grid_rows``), with the sizes of the prepared rows.
-    """
+    """Return the time of a project's grid, by default of what ``work/`` and the run store lack; may measure a step."""
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or partial(set_sizes, project))
     devices, elsewhere, _ = _places(project.params.execution)

@@ -1,7 +1,4 @@
-"""The evaluations that ``params.yaml`` switches on, for one run: taken from the run store, or made and put there.
-
-Each has an entry of its own, so switching one on trains nothing, scores nothing and leaves the others alone.
-"""
+"""The evaluations that ``params.yaml`` switches on, for one run: each stored, or made, by itself."""
 
 from __future__ import annotations
 
@@ -41,6 +38,8 @@ if TYPE_CHECKING:
 
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 
+log = logging.getLogger(__name__)
+
 
 def _scope(evaluation: Evaluation, options: StrictModel, context: Context) -> Scope:
     """The code of an evaluation: its file and, as it declares, what makes models and scores."""
@@ -54,14 +53,13 @@ def _scope(evaluation: Evaluation, options: StrictModel, context: Context) -> Sc
 
 def evaluation_inputs(context: Context, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
     """Return what decides the findings of one evaluation beside the runs that it sees: the same for every seed."""
-    described = {task: described_task(context.root, task) for task in evaluation.other_tasks(options)}
+    shown = ("content", "primary", "positive_label")
+    others = {task: described_task(context.root, task) for task in evaluation.other_tasks(options)}
     return {
         "evaluation": evaluation.name,
         "options": options.model_dump(mode="json"),
         "code": code_of(_scope(evaluation, options, context)).sha256,
-        "other_rows": {
-            task: {key: of[key] for key in ("content", "primary", "positive_label")} for task, of in described.items()
-        },
+        "other_rows": {task: {key: described[key] for key in shown} for task, described in others.items()},
     }
 
 
@@ -69,8 +67,6 @@ def fitting(context: Context) -> list[tuple[Evaluation, StrictModel]]:
     """The evaluations that are switched on and fit the task of a run, with their options."""
     return [one for one in enabled(context.params).values() if one[0].fits(context.task["kind"])]
 
-
-log = logging.getLogger(__name__)
 
 #: What an evaluation sees of ``task.json``; anything else would be missing from its key.
 _TASK = ("kind", "labels", "positive_label", "primary", "sets")
@@ -149,9 +145,8 @@ class JudgedRun:
     def _sets(self) -> dict[str, EvaluatedSet]:
         from regft_core.evaluate.evaluated import evaluated_set
 
-        files = set_files(self.context.task).items()
-        rows = {name: read_jsonl(self.context.dataset / file) for name, file in files if name in self.logits}
-        decision = self.model.decision
+        files, decision = set_files(self.context.task), self.model.decision
+        rows = {name: read_jsonl(self.context.dataset / files[name]) for name in files if name in self.logits}
         return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 
     def _model_of(self, method: str) -> FinishedModel:

@@ -1,9 +1,8 @@
 """The code in the key of a result: what is hashed, and that this process has loaded what is hashed. No torch here.
 
 DVC does not follow imports: a corrected loss would silently keep old results. So every file that the entries of a
-result can import is hashed, without comments, docstrings and annotations of functions, together with the data files
-beside it and the versions of the packages that it imports. Entries are what computes and the plug-ins in use; what a
-plug-in that is not used does is in no other key.
+result (what computes, the plug-ins in use) can import is hashed, without comments, docstrings and annotations of
+functions, together with the data files beside it and the versions of the packages that it imports.
 """
 
 from __future__ import annotations
@@ -289,8 +288,8 @@ _CLOCK_NS = 10_000_000
 def load(scope: Scope) -> None:
     """Import all modules of a scope, which a result is computed with; called again before the result is written.
 
-    Raises InputChanged where this process may have loaded, or read, another content of a file, or another version of a
-    package, than there is now; ConfigError as ``code_of``.
+    Raises ConfigError as ``code_of``; InputChanged where this process may have loaded, or read, another content of a
+    file, or another version of a package, than there is now.
     """
     code = code_of(scope)
     changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]

@@ -94,10 +94,7 @@ class Context:
         self._keys: dict[tuple[str, int | None], str] = {}
 
     def anew(self) -> Context:
-        """Return the context of the same job under the same configuration, which reads all inputs again.
-
-        Phases (not members) keep the keys under which this one has taken them from the store, or put them there.
-        """
+        """Return the context of the same job, which reads all inputs again; phases keep the keys that they have taken."""
         again = Context(self.job, self.device, self.project)
         again.take({name: key for (name, member), key in self._keys.items() if member is None})
         return again

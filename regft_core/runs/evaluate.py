@@ -47,8 +47,8 @@ PREDICTIONS, LOGITS = "predictions/", "logits/"
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     """Evaluate (or find the evaluation of) one run, whose record of the stage finetune is ``trained``.
 
-    Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each set's prediction file, and
-    ``evaluations``: what each evaluation that is switched on found. A failed run has no sets.
+    Returns the entry of ``runs`` in ``result.json``, with ``predictions`` (set -> lines of its file) and
+    ``evaluations``; those of a failed run are empty.
     """
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in shared} | {"cost": _cost(trained), "collapsed": None, "sets": {}}

@@ -1,7 +1,6 @@
 """A result is made once: by the code that this process has loaded, under a lock, for the key that it was asked for.
 
-Its key is computed before it is made, and once more before it is written, from all inputs as they are then. Where the
-keys differ, an input was edited meanwhile and nothing is stored.
+The key is computed again before the result is written: where an input was edited meanwhile, nothing is stored.
 """
 
 from __future__ import annotations
@@ -39,15 +38,13 @@ def made_once(
     """Return a result from the store; else ``make`` makes it. Beside its values are status, error and environment.
 
     Args:
-        identity, scope: of the result, as a context sees its inputs, and the code that makes it; ``what`` names it in
-            messages.
-        make: hears the environment as torch has it now; where it raises RunFailed, that is the result.
+        identity, scope: of the result, as a context sees its inputs, and the code that makes it; ``what`` names it.
+        make: called with the environment as torch has it now; where it raises RunFailed, that is the result.
         key: under which it is asked for; by default that of what is here.
         serves: whether a finished run has what is asked of it.
 
-    Raises:
-        InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
-            process has loaded other code.
+    Raises InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
+    process has loaded other code.
     """
     settled = identity(context) if key is None else None
     key = key or sha256_json(settled)

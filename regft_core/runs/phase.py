@@ -69,15 +69,11 @@ def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -
         phase.run,
         lambda now: now.phase(phase.name).identity(member),
         lambda _: scope_of_phase(phase, member),
-        f"phase '{_label(phase, member)}'",
+        f"phase '{member_label(phase.declared.run_name, member)}'",
         make,
         key=phase.key(member),
         serves=serves,
     )
-
-
-def _label(phase: RunPhase, member: int | None) -> str:
-    return member_label(phase.declared.run_name, member)
 
 
 def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
@@ -86,7 +82,7 @@ def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: boo
 
     run, training = phase.run, phase.training
     free_memory(run.device)  # of phases, members and trials before, which would count in this one's peak
-    inputs, label = phase_inputs(phase, member), _label(phase, member)
+    inputs, label = phase_inputs(phase, member), member_label(phase.declared.run_name, member)
     if reason := phase.dropped_head:
         log.info("%s: phase '%s' draws a new head, for %s", run.job.name, phase.name, reason)
     try:
@@ -119,7 +115,7 @@ def _merged(phase: RunPhase, here: Mapping[str, Any], weights: bool) -> tuple[di
     record = merged_record(results)
     record["marks"] += other_environments(here, ((phase.declared.run_name, result) for result in results))
     if results[-1]["status"] != "ok":
-        failed = f"{_label(*one)}: {results[-1]['error']}"
+        failed = f"{member_label(one[0].declared.run_name, one[1])}: {results[-1]['error']}"
         return record | {"status": "failed", "error": failed}, {}
     need: Need = "weights" if weights or repeat.scores else "state"
     tensors = [_read(of, need, member)[1] for of, member in phase.members]
@@ -235,10 +231,10 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
     """The scores of every epoch: those that choose one, and those that are only looked at."""
     from regft_core.training.loop import EpochScores
 
-    looks = []
-    if phase.training.checkpoint != "last":
-        as_published = phase.training.checkpoint == "best_on_dev_as_published"
-        chosen_on = phase.run.dev_rows if as_published else [phase.rows.examples[row] for row in phase.drawn(member)[2]]
+    looks, rule = list[EpochScores](), phase.training.checkpoint
+    if rule != "last":
+        held_out = [phase.rows.examples[row] for row in phase.drawn(member)[2]]
+        chosen_on = phase.run.dev_rows if rule == "best_on_dev_as_published" else held_out
         looks.append(EpochScores("best", judge(phase, chosen_on), keeps_best=True))
     if phase.training.epoch_scores:
         looks.append(EpochScores("watched", judge(phase, phase.run.dev_rows)))
@@ -282,12 +278,10 @@ def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
 def phase_marks(trained: TrainedPhase) -> list[str]:
     """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
     comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks]
-    still = comparing and without_dropout(trained.trainee.model.config)
-    return trained.stack.marks() + [
-        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
-        for r in comparing
-        if still
-    ]
+    if comparing and not without_dropout(trained.trainee.model.config):
+        comparing = []
+    why = "this encoder runs without dropout, so its passes differ by the noise of others or not at all"
+    return trained.stack.marks() + [f"{regulariser.name}: {why}" for regulariser in comparing]
 
 
 def merged_record(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -298,8 +292,7 @@ def merged_record(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
         cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
     cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
-    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
-    cost["peak_memory_bytes"] = max(peaks) if peaks else None
+    cost["peak_memory_bytes"] = max((r["cost"]["peak_memory_bytes"] or 0 for r in done), default=0) or None
     skipped = [result["skipped"] for result in done if result["skipped"]]
     return merged_epoch_scores(done) | {
         "steps": steps,

@@ -1,7 +1,6 @@
 """The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on.
 
-Draws are pure functions of (seed, task, size) and of (seed, phase, member); rows, their split and the names of the
-streams enter the key by content.
+Draws are pure functions of (seed, task, size) and of (seed, phase, member).
 """
 
 from __future__ import annotations
@@ -171,10 +170,10 @@ def split_rows(
     groups: Sequence[str] | None = None,
     setting: str = "data.split",
 ) -> tuple[list[int], list[int]]:
-    """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
+    """Return row numbers to train on, int(share * count), and those set aside; each draw is independent.
 
-    With ``groups``, one for each row, whole groups are set aside, so that the share is met as nearly as they allow.
-    Raises DataError where nothing is left to train on, or all rows are of one group.
+    With ``groups``, one for each row, whole groups are set aside, as near to the share as they allow. DataError where
+    nothing is left to train on, or all rows are of one group.
     """
     if share == 1.0:
         return list(range(count)), []

@@ -34,11 +34,10 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRun:
-    """A complete run: identity, result, files, and its tensors unless they were pruned, whoever deleted them.
+    """A complete run: identity, result, files, and its tensors unless pruned; its time is when these were read.
 
-    The time of the folder is when tensors were last read. Raises ``DamagedRun`` on construction when the directory is
-    not a complete, intact run: sizes of all files and hashes of the identity and the result are compared with the
-    manifest. Raises another ``StoreError`` when the system refuses to read it.
+    Raises ``DamagedRun`` where sizes of files, or hashes of identity and result, are not those of the manifest, and
+    another ``StoreError`` when the system refuses to read it.
     """
 
     def __init__(self, key: str, path: Path) -> None:
@@ -136,8 +135,8 @@ class StoredRun:
 class OpenRun:
     """The exclusive right to produce one run, within the block of ``RunStore.open``.
 
-    ``finished`` is the complete run if there is one already: use it (train only if its weights were pruned and are
-    needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
+    ``finished`` is the complete run if there is one: train only where its tensors were pruned and are needed. Leaving
+    early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
     """
 
     key: str
@@ -193,15 +192,12 @@ class OpenRun:
         """Make the run complete in one step and drop its checkpoint; a failed training is a result, too.
 
         Args:
-            tensors: name (``weights``) -> named tensors.
-            files: relative path (``predictions/dev.jsonl``) -> content.
-            require_same_tensors: whether tensors that come in the place of pruned ones must have their hashes, for
-                numbers that were derived from those would describe another model. False (devices without
-                deterministic kernels): the new run replaces the old one as a whole.
+            tensors: name (``weights``) -> named tensors; ``files``: relative path (``predictions/dev.jsonl``) -> text.
+            require_same_tensors: whether tensors in the place of pruned ones must have their hashes, for numbers that
+                were derived from those would describe another model. False: the new run replaces the old one.
 
-        Raises:
-            StoreError: the disk refuses; the checkpoint stays then.
-            RegftError: of the guard, which is called last: what this process made is not stored, the checkpoint goes.
+        Raises StoreError where the disk refuses (the checkpoint stays), and what the guard raises, which is called
+        last: nothing is stored then, and the checkpoint goes.
         """
         contents = {IDENTITY: json_text(self.identity), RESULT: json_text(result), **(files or {})}
         with atomic_directory(self.target, self.path / "commit") as folder:

@@ -64,7 +64,7 @@ class RunStore:
     def get(self, key: str) -> StoredRun | None:
         """Return the complete run of ``key``, or None; a damaged run counts as absent. Needs no lock, writes nothing.
 
-        Raises ``StoreError`` when the system refuses to read the run, ``NotStored`` in a store to look runs up.
+        StoreError when the system refuses to read it, ``NotStored`` in a store to look runs up.
         """
         path = self.directory(key)
         try:
@@ -92,12 +92,9 @@ class RunStore:
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        Args:
-            guard: called right before the run becomes complete; if it raises, nothing is stored.
-            environment: what the bits may depend on without being in the identity; a checkpoint of another environment
-                is not continued.
-
-        Raises ``StoreError`` if the store cannot be written, ``NotStored`` in a store to look runs up.
+        ``guard`` is called right before the run becomes complete: if it raises, nothing is stored. ``environment``: what
+        bits may depend on without being in the identity; a checkpoint of another one is not continued. Raises
+        ``StoreError`` if the store cannot be written, ``NotStored`` in a store to look runs up.
         """
         if self.stored_only:
             raise NotStored(key)
@@ -144,10 +141,7 @@ class RunStore:
             return None
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
-        """Return ``read(ensure())``; a run that is found damaged or pruned in it is ensured once more.
-
-        ``ensure`` finds or trains the run and has closed it; ``read`` loads from it.
-        """
+        """Return ``read(ensure())``; a run that is found damaged or pruned in it is ensured (found or trained) again."""
         try:
             return read(ensure())
         except DamagedRun as damage:
@@ -166,10 +160,7 @@ class RunStore:
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
-        """Put a packed run into a store that lacks it, or that has pruned its tensors.
-
-        Raises StoreError where it is no complete run of this key.
-        """
+        """Put a packed run, or tensors that were pruned here, into the store; StoreError where it is not of this key."""
         with self._locked(key):
             if (stored := self._intact(key)) is not None:
                 for name in stored.pruned:
@@ -200,9 +191,8 @@ class RunStore:
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget (by default the store's, if it has one).
 
-        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their results stay) and
-        checkpoints of runs nobody works on. Keys in ``keep`` and runs that are open are spared, so more than the budget
-        may remain, with a warning.
+        Damaged runs that were set aside go first, as a whole; then weights of complete runs (results stay) and
+        checkpoints. Keys in ``keep`` and open runs are spared, so more than the budget may remain, with a warning.
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:

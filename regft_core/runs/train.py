@@ -115,9 +115,9 @@ def finetune(context: Context, searched: Record) -> Record:
 
 
 def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
-    """Return the declared passes of all phases relative to plain fine-tuning under the shared protocol.
+    """Return the declared passes of all phases relative to plain fine-tuning, None for an encoder of unknown size.
 
-    None where nothing tells the size of an encoder. ``steps``: phase -> steps that it took, all members together.
+    ``steps``: phase -> steps that it took, all members together.
     """
     project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
     for phase in map(context.phase, steps):
@@ -187,8 +187,7 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
     """Return the choice of the trials of one run of the grid; None where nothing is tuned, or the job has its values.
 
-    A trial that is not in the run store (it was damaged since, or the values were edited) is run here, by itself.
-    Raises NotStored for a job that is ``stored_only``.
+    A trial that is not stored (any more) is run here; NotStored for a job that is ``stored_only``.
     """
     trials = [] if job.refit or job.values is not None else trials_that_choose(project, job)
     if not trials or project.params.tuning is None:

@@ -1,7 +1,4 @@
-"""Entries for trackers, made of the files under ``work/`` and ``reports/``. Nothing here imports MLflow.
-
-Only files are read, so a cell that DVC restored from its cache looks the same as one that was trained here.
-"""
+"""Entries for trackers, made of the files under ``work/`` and ``reports/`` alone. Nothing here imports MLflow."""
 
 from __future__ import annotations
 
@@ -80,12 +77,10 @@ class Entry:
 
 
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path) -> list[Entry]:
-    """The entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
+    """Return the entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
 
-    Args:
-        store: the run store, for what only it has of a phase: cost, and tensors.
-
-    Raises DataError where a file of ``work/`` is not what it should be, StoreError for the report's numbers.
+    ``store``: the run store, for cost and tensors of phases. DataError where a file of ``work/`` is not what it should
+    be, StoreError for the report's numbers.
     """
     work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     trained = [cell for cell in cells if work.result_file("finetune", cell).is_file()]

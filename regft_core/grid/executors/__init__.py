@@ -78,14 +78,11 @@ class JobQueue:
     """Queue from which an executor takes jobs and to which it reports; used by one thread.
 
     Args:
-        jobs: sent to workers one by one.
+        jobs, function: each job is one call ``function(job, device=...)`` of a module-level function; all are pickled.
         after: for each job the indices of those that must have ended before it starts, with a result or without.
-        costs: how long each job takes, in any unit. Short chains of jobs start first, the shortest foremost: their
-            scores are there while the others run. Then the longest, so that no long one is left over at the end;
-            without costs in order.
+        costs: time of each job, in any unit. Short chains of jobs start first, the shortest foremost, so that their
+            scores are there early. Then the longest, so that no long one is left over at the end.
         on_result: called with (index, result) as each job succeeds.
-        function: called as ``function(job, device=...)`` for each job; a module-level one, which may go with the jobs
-            and the results from process to process.
         devices: on one of which each job runs; ``per_device``: jobs at a time on each.
         threads: of torch, for every job, since sums on the CPU may depend on it; None leaves torch alone.
         settings: the section of ``execution`` that has the executor's name.
@@ -154,7 +151,7 @@ def is_remote(executor: str) -> bool:
 
 
 def run_all(jobs: Sequence[J], function: Callable[..., R], *, executor: str = "serial", **options: Any) -> list[R]:
-    """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``, with options of ``JobQueue``.
+    """Return ``[function(job, device=...) for job in jobs]``, in their order, with options of ``JobQueue``.
 
     Raises JobsFailed when jobs raised or their process died. SIGINT, SIGTERM and SIGHUP kill all workers at once.
     """
@@ -229,10 +226,9 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Arrange that this process is killed when its parent ends, however the parent ends.
+    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call.
 
-    ``parent`` is the parent's process id as the parent knows it; it closes the gap in which the parent dies before this
-    call. Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
+    Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
     """
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":

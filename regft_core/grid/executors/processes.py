@@ -119,10 +119,9 @@ class _Worker:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start processes (spawn) without the caller's script in the block.
+    """Start processes (spawn) in the block that do not run the caller's script again.
 
-    Jobs need nothing of it. Without this each process would run it again, and so start processes of its own where the
-    script has no ``if __name__ == "__main__"``.
+    Jobs need nothing of it, and a script without ``if __name__ == "__main__"`` would start processes of its own.
     """
     main = sys.modules["__main__"]
     before = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}

@@ -1,12 +1,10 @@
 """Runs as tasks of a Ray cluster: one that ``execution.ray.address`` names, else a local one for the time of the call.
 
-Where the run store is a folder that all machines see (``store.path`` outside of the project), tasks run in the
-project's folder. Else Ray copies project and code to each machine (its ``runtime_env``), a task gets the finished runs
-that it starts from, and returns those that it made: both go through Ray's object store.
+Where all machines see the run store (``store.path`` outside of the project), tasks run in the project's folder. Else
+Ray copies project and code to each machine, and finished runs go to and from a task through Ray's object store.
 
-A lost worker or node, and a fault of the machine (memory, storage), start the run again, on another node if one is
-available; it continues from its checkpoint where it finds that. A run that fails by itself (its loss diverged) is a
-result, and a defect is reported once: neither is tried again.
+A lost worker or node, and a fault of the machine (memory, storage), start the run again, elsewhere if possible, from
+its checkpoint where it finds that. A run that fails by itself (its loss diverged), or by a defect, is tried once.
 """
 
 from __future__ import annotations
@@ -101,8 +99,7 @@ def _work(
 ) -> tuple[Any, ...]:
     """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback).
 
-    ``keys`` and ``runs`` are those that the job starts from; without ``keys`` the job finds its project and store in
-    their own places. Raises ``MachineFault``.
+    ``keys``, ``runs``: that it starts from; None where it finds its project and store itself. Raises ``MachineFault``.
     """
     try:
         with torch_threads(threads):

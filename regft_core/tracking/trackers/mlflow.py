@@ -1,9 +1,8 @@
 """MLflow: logs what was run to ``mlflow.db`` and ``mlartifacts``; nothing that is there is deleted or overwritten.
 
-For each entry without an MLflow run one is made, whole. Later only its tags change: runs of the configuration that the
-files have now carry ``current``; those of earlier ones lose it and stay.
-An experiment of DVC that runs in a copy of the project is logged to the project's database, and is not current there.
-Each run keeps ``record.json`` among its artifacts, from which the next sync restores a database that was deleted.
+Each entry becomes one run, whole. Later only its tags change: runs of the configuration that the files have now carry
+``current``. An experiment of DVC in a copy of the project is logged to the project's database, and is not current
+there. Each run keeps ``record.json`` among its artifacts, from which a deleted database is restored.
 """
 
 from __future__ import annotations
@@ -46,11 +45,8 @@ RECORD = "record.json"
 def log(root: Path, read: Callable[[], list[Entry]]) -> str:
     """Log the runs of the grid's cells, and the report; runs of anything else lose the tag ``current``.
 
-    They go to the database of the project itself where ``root`` is a copy of it for an experiment.
-
-    Raises:
-        DataError: a file of ``work/`` is not what it should be.
-        StoreError: the database cannot be read, or nothing can be written.
+    They go to the database of the project itself where ``root`` is a copy of it for an experiment. DataError where a
+    file of ``work/`` is not what it should be, StoreError where the database cannot be read or written.
     """
     home = project_root(root)
     with opened(home) as tracker:
@@ -74,10 +70,7 @@ def log(root: Path, read: Callable[[], list[Entry]]) -> str:
 
 @contextmanager
 def opened(root: Path) -> Iterator[Tracker]:
-    """The project's tracker, while no other process writes it.
-
-    Raises StoreError where MLflow cannot open the database, or refuses a write.
-    """
+    """Have the tracker, while no other process writes it; StoreError where MLflow cannot open it, or refuses a write."""
     for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")):
         os.environ.setdefault(name, value)  # before its import
     for name in ("alembic", "mlflow.store.db.utils"):  # a hundred lines about migrations
@@ -101,9 +94,8 @@ def opened(root: Path) -> Iterator[Tracker]:
 class Tracker:
     """The open database.
 
-    Attributes:
-        runs: identity -> its run, among those that a sync made.
-        seen: ids of the runs that the files hold now; ``created``: how many of them are new.
+    ``runs``: identity -> its run, among those that a sync made; ``seen``: ids of the runs that the files hold now,
+    ``created``: how many of them are new.
     """
 
     def __init__(self, root: Path) -> None:
@@ -263,10 +255,8 @@ def _source_tags(root: Path) -> dict[str, str]:
 def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> int:
     """Register a copy of the export ``folder`` as a version of the model ``task``; return its number.
 
-    The copy is below ``mlartifacts/models``: a later export to the same folder leaves it as it is. A folder with the
-    same content keeps its version. Sync first: the version then names the run in MLflow that was exported.
-
-    Raises StoreError where the database or the copy cannot be written.
+    The copy is below ``mlartifacts/models``; the same content keeps its version. Sync first: the version then names the
+    run that was exported. StoreError where the database or the copy cannot be written.
     """
     root, folder = root.resolve(), folder.resolve()
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -147,8 +147,6 @@ def _rows(arguments: argparse.Namespace) -> Asked | None:
     return asked_for(Path(arguments.task), arguments)
 
 
-# ---------------------------------------------------------------------------- from a finished run
-
 METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)
 TASK, SIZE, SEED = (
     ("--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"),

@@ -188,8 +188,6 @@ def pick(root: Path, arguments: argparse.Namespace) -> None:
         print(f"left out: {picked.empty} without a text, {picked.repeated} with the text of an earlier row")
 
 
-# ---------------------------------------------------------------------------- HTTP
-
 #: Connections at a time; further ones get 503.
 CONNECTIONS = 512
 limits = Limits()

@@ -173,8 +173,6 @@ def listed(root: Path) -> str:
     return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
 
 
-# ---------------------------------------------------------------------------- stages, which DVC runs in their order
-
 #: Of the stages that compute the grid.
 GRID = (
     argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from regft_core.disk.canonical import canonical_json
 from regft_core.disk.files import explained, fsync, replacing
 from regft_core.errors import StoreError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:

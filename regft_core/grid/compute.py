@@ -44,10 +44,8 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     Raises InputChanged where configuration, code, rows or packages are not those of the plan.
     """
     grid, plan = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
-    planned = plan
-    if only:
-        planned = {name: keys for name, keys in plan.items() if name.rpartition("/")[0] in only}
-    else:  # outputs of cells that are no longer in the grid go
+    planned = {name: keys for name, keys in plan.items() if not only or name.rpartition("/")[0] in only}
+    if not only:  # outputs of cells that are no longer in the grid go
         wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
         for path in [path for depth in ("*", "*/*", "*/*/*") for path in grid.folder.glob(depth) if path.is_dir()]:
             if path.relative_to(grid.folder) not in wanted:
@@ -166,10 +164,10 @@ class _Grid:
         project = self.project.snapshot()
         try:
             self._require_planned(project, name, keys)
-            missing = self._write(project, name, keys)
+            lost = "its runs are not in the run store any more; run `dvc repro` again"
+            return lost if self._write(project, name, keys) else None
         except RegftError as error:
             return str(error)
-        return "its runs are not in the run store any more; run `dvc repro` again" if missing else None
 
     def _require_planned(self, project: Project, name: str, keys: Keys) -> None:
         if cell_keys(project, _cell(name)).get(self.stage) != keys:

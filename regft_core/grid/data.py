@@ -92,17 +92,35 @@ def _warn(*texts: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
 
+def _scope(stage: str, project: Project, task: str) -> Scope:
+    return scope_of(stage, kinds=[project.tasks[task].kind])
+
+
 def _dataset(project: Project, task: str) -> None:
-    inputs, folder = partial(task_inputs, project, task), dataset_folder(project.root, task)
+    """Prepare a task: by its definition, its OOD sets, the content of its files, and the code that reads them."""
+    config, rows, scope = prepared_task(project, task), rows_of_each_set(project), _scope("dataset", project, task)
+    splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
+    files = {split: project.root / "data" / below_data(split) for split in splits}
+    folder = dataset_folder(project.root, task)
+
+    def inputs() -> dict[str, Any]:
+        return {
+            "rows": rows,
+            "task": _definition(config),
+            "judges": {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks},
+            "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
+            "code": code_of(scope).sha256,
+        }
+
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    key = _key_of_rows(task, scope_of("dataset", kinds=[project.tasks[task].kind]), inputs)
+    key = _key_of_rows(task, scope, inputs)
 
     def place(split: str) -> str:
         return str(project.documents[task_file(task)].place(("splits", split)))
 
-    tasks, rows = {**project.tasks, task: prepared_task(project, task)}, rows_of_each_set(project)
+    tasks = {**project.tasks, task: config}
     prepare_dataset(project.root, task, tasks, folder, lambda made: seal(made, key()), place, rows)
     described = read_json(folder / "task.json")
     if line := split_line(described):
@@ -111,11 +129,20 @@ def _dataset(project: Project, task: str) -> None:
 
 
 def _subsamples(project: Project, task: str) -> None:
-    inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
+    params, folder, scope = (
+        project.params,
+        project.root / "work" / "subsamples" / task,
+        _scope("subsample", project, task),
+    )
+    drawn = sizes, seeds, stratified = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
+
+    def inputs() -> dict[str, Any]:
+        rows, code = described_task(project.root, task)["content"], code_of(scope).sha256
+        return {"code": code, "stratified": stratified, "sizes": list(sizes), "seeds": list(seeds), "rows": rows}
+
     if is_current(folder, sha256_json(inputs())):
         return
-    key, params = _key_of_rows(task, scope_of("subsample", kinds=[project.tasks[task].kind]), inputs), project.params
-    drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
+    key = _key_of_rows(task, scope, inputs)
     write_subsamples(project.root, task, *drawn, lambda made: seal(made, key()))
     _warn(*skew_warnings(project, [task]))
 
@@ -187,21 +214,6 @@ def prepared_task(project: Project, task: str) -> TaskConfig:
     return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
 
 
-def task_inputs(project: Project, task: str) -> dict[str, Any]:
-    """A task's definition, its OOD sets, the content of its files, and the code that reads them."""
-    config = prepared_task(project, task)
-    judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
-    splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
-    files = {split: project.root / "data" / below_data(split) for split in splits}
-    return {
-        "rows": rows_of_each_set(project),
-        "task": _definition(config),
-        "judges": judges,
-        "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
-        "code": code_of(scope_of("dataset", kinds=[project.tasks[task].kind])).sha256,
-    }
-
-
 def rows_of_each_set(project: Project) -> int | None:
     """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
     return project.params.small_scale.rows if project.params.small_scale is not None else None
@@ -210,13 +222,3 @@ def rows_of_each_set(project: Project) -> int | None:
 def _definition(task: TaskConfig) -> dict[str, Any]:
     # How the task is trained on is in the keys of the runs that train on it; submissions are no stage.
     return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
-
-
-def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
-    return {
-        "code": code_of(scope_of("subsample", kinds=[project.tasks[task].kind])).sha256,
-        "stratified": project.params.subsample.stratified,
-        "sizes": list(sizes_of(project.params, task)),
-        "seeds": list(project.params.grid.seeds),
-        "rows": described_task(project.root, task)["content"],
-    }

@@ -176,8 +176,7 @@ def prepared_devices(project: Project) -> list[str]:
     """The devices of ``params.yaml``, with the environment set up for their processes; raises ConfigError."""
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.
-    remote = is_remote(execution.executor)
-    devices = [execution.device] if remote else visible_devices(execution.device)
+    devices = [execution.device] if is_remote(execution.executor) else visible_devices(execution.device)
     phases = [phase for method in project.methods.values() for phase in method.phases]
     refuse_slow_bf16(devices, [project.params.training.precision, *(phase.training.precision for phase in phases)])
     # Libraries that read these at import, and an allocator that reads them at the start of a
@@ -203,7 +202,7 @@ def run_job(job: Job, *, device: str) -> str:
         name += f" ({described(record['values'])})"
     else:
         records = run(job, project, device=device, until=job.until)
-        record = records.get("evaluate") or records.get("finetune") or records["search"]
+        record = records[job.until]
         if (values := job.values or records["search"].get("tuned", {}).get("values")) and not job.refit:
             name += f" (chosen: {described(values)})"
         if job.refit and record["status"] == "ok":  # its line counts all phases

@@ -21,7 +21,7 @@ from regft_core.disk.reading import validation_text
 from regft_core.errors import DataError, InputChanged, OutOfMemory, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
-from regft_core.lazy import np
+from regft_core.lazy import Array, np
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
@@ -34,8 +34,6 @@ from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 
 log = logging.getLogger(__name__)
@@ -75,7 +73,7 @@ _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 class JudgedRun:
     """One run with its ``logits`` [n, K] of every set, as all evaluations share it."""
 
-    def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, Array]) -> None:
         self.context, self.model, self.logits = context, model, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
 
@@ -182,14 +180,14 @@ class JudgedRun:
         return OtherRows(described, train, dev)
 
 
-def to_npy(values: npt.NDArray[Any]) -> bytes:
+def to_npy(values: Array) -> bytes:
     """The file's content, of an array of any shape."""
     stream = io.BytesIO()
     np.save(stream, np.ascontiguousarray(values), allow_pickle=False)
     return stream.getvalue()
 
 
-def from_npy(content: bytes) -> npt.NDArray[Any]:
+def from_npy(content: bytes) -> Array:
     """Return the array that ``to_npy`` was given; raises ValueError for other content."""
-    values: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    values: Array = np.load(io.BytesIO(content), allow_pickle=False)
     return values

@@ -59,9 +59,6 @@ class Scope:
         return module in self.entries or not any(dotted.startswith(f"{name}.") for name in (*NEVER, *self.without))
 
 
-# ------------------------------------------------------------------------------------- one file
-
-
 def _write(node: Any, parts: list[str]) -> None:
     """Write out a syntax tree without what does not act, alike in all versions of Python."""
     if isinstance(node, list):
@@ -144,8 +141,6 @@ def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]
         yield parent, [os.path.join(parent, name) for name in data]
 
 
-# ------------------------------------------------------------------------------ modules and packages
-
 #: Stand-ins for packages that are imported when they are used.
 _LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}
 _LAZY |= {f"regft_core.lazy.{part}": "scipy" for part in ("optimize", "sparse", "special", "stats")}
@@ -215,9 +210,6 @@ def _installed(distribution: str) -> str | None:
 version = cache(_installed)
 
 
-# ------------------------------------------------------------------------------ of all entries
-
-
 class Code(NamedTuple):
     """Code of a scope at one moment: ``files`` and ``states`` by module or data file, versions of ``packages``."""
 
@@ -276,8 +268,6 @@ def code_of(scope: Scope) -> Code:
         _codes[scope] = code, looked_at
     return code
 
-
-# ------------------------------------------------------------------------------ of this process
 
 #: Hash of a file as this process met it first: what it computes with.
 _met: dict[str, str] = {}

@@ -6,11 +6,12 @@ The key is computed again before the result is written: where an input was edite
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.data.encode import token_memory, vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import InputChanged, RunFailed
+from regft_core.lazy import Tensor
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of, load
 from regft_core.runs.context import Context
@@ -18,11 +19,8 @@ from regft_core.runs.environment import set_up
 from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.run_phase import kept_tokenizer
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 #: What is stored of a result: its values, named tensors by file, and the content of other files.
-Made = tuple[dict[str, Any], Mapping[str, Mapping[str, "Tensor"]], Mapping[str, str | bytes]]
+Made = tuple[dict[str, Any], Mapping[str, Mapping[str, Tensor]], Mapping[str, str | bytes]]
 
 
 def made_once(

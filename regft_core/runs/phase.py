@@ -13,6 +13,7 @@ from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
+from regft_core.lazy import Tensor
 from regft_core.models.architectures import without_dropout
 from regft_core.models.devices import free_memory
 from regft_core.output import ProgressWriter
@@ -30,15 +31,12 @@ from regft_core.settings.layers import place_in
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.loop import EpochScores
     from regft_core.training.merges import Outcome
 
-    #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
-    Tensors = Mapping[str, Mapping[str, Tensor]]
-
+#: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
+Tensors = Mapping[str, Mapping[str, Tensor]]
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
 Need = Literal["result", "state", "weights"]
@@ -169,9 +167,6 @@ def _handed(phase: RunPhase) -> dict[str, Handed]:
     return by_phase
 
 
-# --------------------------------------------------------------------------- inputs of a training
-
-
 def setting_of(phase: RunPhase) -> Setting:
     """Return what regularisers know of a phase before its model is built, but for what they fit to."""
     rows, name = phase.rows, phase.declared.run_name
@@ -240,8 +235,6 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
         looks.append(EpochScores("watched", judge(phase, phase.run.dev_rows)))
     return looks
 
-
-# ---------------------------------------------------------------------------- the record of a phase
 
 _SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
 

@@ -13,16 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.data.examples import Example, divide, hold_out, read_jsonl, text_key, to_jsonl
+from regft_core.data.examples import Example, hold_out, read_jsonl, text_key, to_jsonl
 from regft_core.data.subsample import Size, draw
 from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.disk.paths import file_state, settled
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
-from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
-from regft_core.schema.params import TuningConfig
 from regft_core.schema.training import TrainingConfig
 
 
@@ -224,24 +222,3 @@ def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
         "order": label if "order" in vary else phase.run_name,
         "head": f"head/{member or 0}" if "head" in vary else "head",
     }
-
-
-def trial_rows(
-    rows: Sequence[Example],
-    groups: Sequence[str] | None,
-    kind: str,
-    tuning: TuningConfig,
-    task: str,
-    seed: int,
-    fold: int | None,
-) -> list[int]:
-    """Return the rows (numbers) that a trial is scored on: a share, or one stratified fold, which splits no group."""
-    if fold is None:
-        return split_rows(len(rows), tuning.split, seed, "tuning", 0, groups)[1]
-    parts = divide(
-        find(kind).strata([row.label for row in rows]),
-        groups or [text_key(row) for row in rows],
-        [1 / tuning.rounds] * tuning.rounds,
-        random.Random(derive(seed, "tuning folds", task)),
-    )
-    return [number for number, part in enumerate(parts) if part == fold]

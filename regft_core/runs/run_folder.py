@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.disk.canonical import canonical_json, json_text, sha256_file, sha256_json
 from regft_core.disk.files import atomic_directory, explained, fill_in, remove
 from regft_core.disk.reading import Unreadable, read_json
 from regft_core.disk.tensors import read_checked, read_tensors, write_checked, write_tensors
 from regft_core.errors import DamagedRun, PrunedRun, RegftError, StoreError, text_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor
 
 log = logging.getLogger(__name__)
 

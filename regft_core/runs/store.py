@@ -92,9 +92,9 @@ class RunStore:
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        ``guard`` is called right before the run becomes complete: if it raises, nothing is stored. ``environment``: what
-        bits may depend on without being in the identity; a checkpoint of another one is not continued. Raises
-        ``StoreError`` if the store cannot be written, ``NotStored`` in a store to look runs up.
+        ``guard`` is called right before the run becomes complete: if it raises, nothing is stored. ``environment`` may
+        decide on bits without being in the identity: a checkpoint of another one is not continued. StoreError if the
+        store cannot be written, ``NotStored`` in a store to look runs up.
         """
         if self.stored_only:
             raise NotStored(key)
@@ -141,7 +141,7 @@ class RunStore:
             return None
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
-        """Return ``read(ensure())``; a run that is found damaged or pruned in it is ensured (found or trained) again."""
+        """Return ``read(ensure())``; a run that is found damaged or pruned in it is found or trained once more."""
         try:
             return read(ensure())
         except DamagedRun as damage:
@@ -160,7 +160,7 @@ class RunStore:
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
-        """Put a packed run, or tensors that were pruned here, into the store; StoreError where it is not of this key."""
+        """Put a packed run, or tensors that were pruned here, into the store; StoreError where it is of no such run."""
         with self._locked(key):
             if (stored := self._intact(key)) is not None:
                 for name in stored.pruned:

@@ -130,9 +130,6 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
     return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))
 
 
-# --------------------------------------------------------------------------------------------- trials
-
-
 def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
     """Return what was tried and chosen for the run of one seed (``Tuned``), from the records of the trials that choose.
 

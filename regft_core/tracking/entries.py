@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -30,12 +30,8 @@ from regft_core.tracking.numbers import (
     read_curves,
     scores_of,
     soup_table,
-    tensor_artifacts,
     trials_table,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 VERDICTS = ("verdict_reference", "verdict_control", "verdict_replacement")
 R = TypeVar("R", RunRecord, FindingRecord)
@@ -70,10 +66,6 @@ class Entry:
     datasets: Sequence[Dataset] = ()
     tensors: Sequence[Path] = ()
     nested: Sequence[Entry] = ()
-
-    def artifacts(self) -> dict[str, str | Path | pd.DataFrame | Figure]:
-        """Return the files, with tables and figures of the stored tensors."""
-        return {**self.files, **tensor_artifacts(self.tensors)}
 
 
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path) -> list[Entry]:

@@ -177,9 +177,6 @@ def require(package: str, executor: str) -> Any:
         raise ConfigError([problem]) from error
 
 
-# ---------------------------------------------------------------------------- for executors
-
-
 def attempt(function: Callable[..., Any], job: Any, device: str) -> tuple[Any, ...]:
     """Return (True, result) of one job, or (False, message, traceback); for ``JobQueue.report``."""
     try:
@@ -220,9 +217,6 @@ def torch_threads(threads: int | None) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-# ---------------------------------------------------------------------------- processes that are killed or end
 
 
 def die_with_parent(parent: int | None = None) -> None:

@@ -27,6 +27,7 @@ from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
 from regft_core.settings.yaml_paths import project_root
 from regft_core.tracking.entries import Entry
+from regft_core.tracking.numbers import tensor_artifacts
 from regft_core.tracking.ui import database_uri, experiment_tags
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def log(root: Path, read: Callable[[], list[Entry]]) -> str:
 
 @contextmanager
 def opened(root: Path) -> Iterator[Tracker]:
-    """Have the tracker, while no other process writes it; StoreError where MLflow cannot open it, or refuses a write."""
+    """Have the tracker, while no other process writes it; StoreError where MLflow cannot open it or refuses."""
     for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")):
         os.environ.setdefault(name, value)  # before its import
     for name in ("alembic", "mlflow.store.db.utils"):  # a hundred lines about migrations
@@ -179,7 +180,8 @@ class Tracker:
         """Log an entry as a new run; return its id."""
         about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
-        run_id, files = self._new(entry.name, entry.start, entry.kind), entry.artifacts()
+        run_id = self._new(entry.name, entry.start, entry.kind)
+        files = {**entry.files, **tensor_artifacts(entry.tensors)}
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
             tags[TABLES] = self.client.get_run(run_id).data.tags[TABLES]

@@ -141,10 +141,8 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
     if empty := counted.empty - counted.unreadable:
         warnings.append(f"no prediction for {plural(empty, 'row')} without a text")
     if counted.unreadable:
-        shown = "; ".join(counted.unreadable_rows)
-        warnings.append(
-            f"no prediction for {plural(counted.unreadable, 'row')} with a text that cannot be read: {shown}"
-        )
+        rows, shown = plural(counted.unreadable, "row"), "; ".join(counted.unreadable_rows)
+        warnings.append(f"no prediction for {rows} with a text that cannot be read: {shown}")
     if counted.words_for_none:
         rows = plural(counted.words_for_none, "row")
         warnings.append(f"the text of {rows} is nan, None, NULL or N/A, perhaps a missing one")
@@ -175,14 +173,8 @@ def pick(root: Path, arguments: argparse.Namespace) -> None:
     """
     from regft_core.serve.pick import pick_file
 
-    picked = pick_file(
-        served(arguments),
-        Path(arguments.data),
-        Path(arguments.out),
-        arguments.rows,
-        format_of(arguments),
-        overwrite=arguments.overwrite,
-    )
+    files = Path(arguments.data), Path(arguments.out)
+    picked = pick_file(served(arguments), *files, arguments.rows, format_of(arguments), overwrite=arguments.overwrite)
     print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")
     if picked.empty or picked.repeated:
         print(f"left out: {picked.empty} without a text, {picked.repeated} with the text of an earlier row")
@@ -224,10 +216,8 @@ def serve(root: Path, arguments: argparse.Namespace) -> None:
         quiet: dict[str, Any] = {"log_level": "warning", "server_header": False, "use_colors": False}
         config = uvicorn.Config(app, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=5, **quiet)
         if not local:
-            warning = (
-                "whoever reaches this address may ask: no password, no encryption; put a proxy with both before it"
-            )
-            print(f"warning: --host {arguments.host}: {warning}", file=sys.stderr)
+            text = "whoever reaches this address may ask: no password, no encryption; put a proxy with both before it"
+            print(f"warning: --host {arguments.host}: {text}", file=sys.stderr)
         host, port = opened.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"serving {arguments.model} at http://{shown}:{port} (POST /predict, GET /health)", flush=True)
@@ -242,9 +232,8 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((str(address[0]), port), family=family)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            "cannot-listen", f"--host {host} --port {port}: cannot listen there ({reason})\n    -> another --port"
-        ) from error
+        what = f"--host {host} --port {port}: cannot listen there ({reason})"
+        raise DataError("cannot-listen", f"{what}\n    -> another --port") from error
 
 
 def _is_local(host: str) -> bool:

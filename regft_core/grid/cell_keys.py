@@ -63,9 +63,8 @@ def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
     """The keys of a stage by cell, as planned. Raises DataError when there is no plan."""
     path = root / FOLDER / f"{stage}.json"
     if not path.is_file():
-        raise DataError(
-            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage subsample writes it"
-        )
+        hint = "run `dvc repro`, whose stage subsample writes it"
+        raise DataError("no-plan", f"{FOLDER / stage}.json is missing\n    -> {hint}")
     return dict(read_json(path))
 
 

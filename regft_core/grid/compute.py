@@ -171,20 +171,16 @@ class _Grid:
 
     def _require_planned(self, project: Project, name: str, keys: Keys) -> None:
         if cell_keys(project, _cell(name)).get(self.stage) != keys:
-            raise InputChanged(
-                "plan-outdated",
-                f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and packages any more "
-                f"(first difference: {name})",
-            )
+            what = "is not the plan of this configuration, code, data and packages any more"
+            raise InputChanged("plan-outdated", f"work/plan/{self.stage}.json {what} (first difference: {name})")
 
     def _write(self, project: Project, name: str, keys: Keys) -> list[Job]:
         """Return the runs of a cell that are not stored; where all are, write its folder. Raises RunFailed."""
         cell, earlier = _cell(name), BEFORE.get(self.stage)
         planned = earlier is not None and name in read_plan(self.root, earlier)
         if planned and not Work(self.root).result_file(str(earlier), cell).is_file():
-            raise RunFailed(
-                "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
-            )
+            hint = "run `dvc repro`, which computes it first"
+            raise RunFailed("not-computed", f"stage {earlier} has no result\n    -> {hint}")
         records = {job: look_up(job, project, self.stage) for job in jobs_of(project, cell)}
         missing = [job for job, record in records.items() if record is None]
         if not missing:

@@ -84,8 +84,6 @@ def fast_tokenizer(source: ModelSource) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(
-            "cannot-load",
-            f"model '{source.name}': {path} cannot be read as a tokenizer: {error}\n"
-            "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
-        ) from error
+        what = f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+        hint = "save it again with the installed transformers: tokenizer.save_pretrained(directory)"
+        raise ModelError("cannot-load", f"{what}\n    -> {hint}") from error

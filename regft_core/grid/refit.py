@@ -97,11 +97,8 @@ def _require_judged(project: Project, cell: Cell) -> None:
     folder = Work(project.root).folder("evaluate", cell)
     if not is_current(folder, keys):
         why = "was not judged yet" if not folder.is_dir() else "was judged with other settings, code, rows or packages"
-        raise DataError(
-            "not-judged",
-            f"--refit: {cell.directory} {why}, so nothing is known of the score of a final model"
-            "\n    -> run `dvc repro`, then this again",
-        )
+        what = f"--refit: {cell.directory} {why}, so nothing is known of the score of a final model"
+        raise DataError("not-judged", f"{what}\n    -> run `dvc repro`, then this again")
 
 
 def _values(project: Project, cell: Cell, runs: Sequence[RunRecord]) -> dict[str, Any] | None:
@@ -109,9 +106,8 @@ def _values(project: Project, cell: Cell, runs: Sequence[RunRecord]) -> dict[str
     tuning = project.params.tuning
     if tuning is None or not project.trials(cell.method):
         return None
-    records = [
-        {"seed": run.seed, **trial.model_dump()} for run in runs if run.tuned is not None for trial in run.tuned.trials
-    ]
+    of_runs = {run.seed: run.tuned.trials for run in runs if run.tuned is not None}
+    records = [{"seed": seed, **trial.model_dump()} for seed, trials in of_runs.items() for trial in trials]
     return dict(choose(records, tuning, project.tasks[cell.task].primary, records[0]["seed"])["values"])
 
 

@@ -164,11 +164,9 @@ class JudgedRun:
 
         folder, described = dataset_folder(self.context.root, task), described_task(self.context.root, task)
         if "dev" not in described["content"]:
-            raise DataError(
-                "no-development-rows",
-                f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
-                "\n    -> name a task whose splits.dev is a file or a share",
-            )
+            what = f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
+            hint = "name a task whose splits.dev is a file or a share"
+            raise DataError("no-development-rows", f"{what}\n    -> {hint}")
         rows = {name: read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev")}
         if changed := [name for name in rows if sha256_text(to_jsonl(rows[name])) != described["content"][name]]:
             files = listing(str(folder / f"{name}.jsonl") for name in changed)

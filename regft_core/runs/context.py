@@ -180,12 +180,9 @@ class Context:
         groups = groups_of(self.dataset, rows)
         if job.fold is None:
             return [rows[row] for row in split_rows(len(rows), self.tuning.split, job.seed, "tuning", 0, groups)[1]]
-        strata, stream = (
-            find(self.task["kind"]).strata([row.label for row in rows]),
-            (job.seed, "tuning folds", job.task),
-        )
-        units = groups or [text_key(row) for row in rows]
-        parts = divide(strata, units, [1 / rounds] * rounds, random.Random(derive(*stream)))
+        strata = find(self.task["kind"]).strata([row.label for row in rows])
+        units, stream = groups or list(map(text_key, rows)), random.Random(derive(job.seed, "tuning folds", job.task))
+        parts = divide(strata, units, [1 / rounds] * rounds, stream)
         return [row for row, part in zip(rows, parts, strict=True) if part == job.fold]
 
     @cached_property

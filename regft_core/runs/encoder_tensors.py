@@ -78,9 +78,8 @@ def left_out(phase: RunPhase, stored: StoredRun) -> list[str]:
         return []
     listed = json.loads(stored.read_bytes(FILE))
     if listed["encoder"] != phase.source.content_sha256:
-        raise InputChanged(
-            "input-changed", f"the encoder '{phase.source.name}', of which run {stored.key} has weights, was replaced"
-        )
+        what = f"the encoder '{phase.source.name}', of which run {stored.key} has weights, was replaced"
+        raise InputChanged("input-changed", what)
     return list(listed["tensors"])
 
 

@@ -42,10 +42,8 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
     described = {"device": kind, "name": name, "threads": torch.get_num_threads(), "deterministic": True}
     # What changes digits beyond that is named where it is on.
     if kind == "cuda":
-        described |= {
-            "name": torch.cuda.get_device_name(device),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        }
+        described["name"] = torch.cuda.get_device_name(device)
+        described["deterministic"] = torch.are_deterministic_algorithms_enabled()
         matrices = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
         described |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
     elif torch.get_float32_matmul_precision() != "highest":

@@ -51,10 +51,8 @@ def made_once(
         return stored
     settled, of_run = settled or identity(context), f"{what} of {context.job.name}"
     if sha256_json(settled) != key:  # else what the store has under the present key would pass for it
-        raise InputChanged(
-            "out-of-date",
-            f"the encoder, configuration, code, data or packages of {of_run} are no longer those it was trained with",
-        )
+        what = f"the encoder, configuration, code, data or packages of {of_run}"
+        raise InputChanged("out-of-date", f"{what} are no longer those it was trained with")
     code = scope(context)
     files = _files(context, code)
     load(code)

@@ -147,10 +147,8 @@ def _earlier(phase: RunPhase, need: Need) -> tuple[StoredRun, dict[str, dict[str
     """Return an earlier phase and its tensors as far as they are needed; raises RunFailed when that phase failed."""
     stored, tensors = _read(phase, need)
     if stored.result["status"] != "ok":
-        raise RunFailed(
-            "phase-failed",
-            f"phase '{phase.name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
-        )
+        what = f"phase '{phase.name}' failed: {stored.result['error']}"
+        raise RunFailed("phase-failed", f"{what}\n    -> mend the cause, then run `dvc repro` again")
     return stored, tensors
 
 

@@ -34,8 +34,6 @@ class Summary(NamedTuple):
 
 #: Rows, with the states of their files -> what a key needs of them: a plan asks for those of a cell once a method.
 _summaries: dict[tuple[Any, ...], Summary] = {}
-
-
 #: In a prepared task: the groups of its rows.
 GROUPS = "groups.json"
 
@@ -178,18 +176,14 @@ def split_rows(
     stream, cut = random.Random(derive(seed, "split", phase, index)), int(share * count)
     if groups is not None:
         if len(set(groups)) < 2:
-            raise DataError(
-                "too-few-groups",
-                f"phase '{phase}': all {count} training rows are of one group, which is never split, so none can be "
-                "set aside\n    -> take more rows, or name a finer column under columns.group",
-            )
+            what = f"all {count} training rows are of one group, which is never split, so none can be set aside"
+            hint = "take more rows, or name a finer column under columns.group"
+            raise DataError("too-few-groups", f"phase '{phase}': {what}\n    -> {hint}")
         aside = hold_out(groups, count - cut, stream)
         return sorted(set(range(count)) - set(aside)), aside
     if cut == 0:
-        raise DataError(
-            "no-rows-left",
-            f"phase '{phase}': {setting} leaves none of {count} rows to train on\n    -> change it, or take more rows",
-        )
+        what = f"{setting} leaves none of {count} rows to train on"
+        raise DataError("no-rows-left", f"phase '{phase}': {what}\n    -> change it, or take more rows")
     order = list(range(count))
     stream.shuffle(order)
     return sorted(order[:cut]), sorted(order[cut:])

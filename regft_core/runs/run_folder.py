@@ -114,11 +114,8 @@ class StoredRun:
         except StoreError:
             if not self.pruned:  # else perhaps by another process, a moment ago
                 raise
-        raise PrunedRun(
-            "run-pruned",
-            f"the weights of run {self.key} were deleted to keep the store within its budget "
-            "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget",
-        )
+        budget = "its budget (store.budget_gb in params.yaml); open the run and train it again, or raise the budget"
+        raise PrunedRun("run-pruned", f"the weights of run {self.key} were deleted to keep the store within {budget}")
 
     @property
     def files(self) -> list[str]:
@@ -213,13 +210,12 @@ class OpenRun:
             for name, entry in before.items():
                 new = entries.get(name, {}).get("sha256")
                 if name.endswith(TENSORS_SUFFIX) and new != entry["sha256"]:
-                    raise StoreError(
-                        "not-reproducible",
-                        f"run {self.key}: trained again, its {name} differ from those of the stored result "
-                        f"({new} instead of {entry['sha256']}). The training is not reproducible here (GPU without "
+                    what = (
+                        f"run {self.key}: trained again, its {name} differ from those of the stored result ({new} "
+                        f"instead of {entry['sha256']}). The training is not reproducible here (GPU without "
                         "execution.deterministic, other hardware). To accept the new model with a new result, delete "
-                        f"{self.target} and repeat the stages",
                     )
+                    raise StoreError("not-reproducible", f"{what}{self.target} and repeat the stages")
             try:
                 self.guard()
             except RegftError:

@@ -111,7 +111,8 @@ class _CellFiles:
         self.evaluations = self._current(result.runs if result else ())
         self.findings = {name: self._current(found.runs) for name, found in work.findings(cell).items()}
         searched = work.search(cell).runs if work.result_file("search", cell).is_file() else ()
-        self.searches = {run.seed: run for run in searched}
+        # A search may have run again since.
+        self.searches = {r.seed: r for r in searched if r.seed in self.runs and r.phases == self.runs[r.seed].phases}
         self.curves = read_curves(work, cell, list(self.runs.values()))
         self.params = parameters(cell, self.manifest.settings)
         self.config = {"config.yaml": self.manifest.config} if self.manifest.config else {}
@@ -138,11 +139,8 @@ class _CellFiles:
             row = score = {}
         verdicts = {role: row.get(role) or "" for role in VERDICTS}
         verdicts["no_better_than_constant"] = ", ".join(row.get("no_better_than_constant") or ())
-        bounds = {
-            f"score_{side}": as_shown(score[side], self.primary)
-            for side in ("low", "high")
-            if score.get(side) is not None
-        }
+        sides = (side for side in ("low", "high") if score.get(side) is not None)
+        bounds = {f"score_{side}": as_shown(score[side], self.primary) for side in sides}
         first = {name: means[name] for name in means if name == "score"}  # in the order of the run's page
         digest = _digest([run.identity for run in runs], self.params, self.mark, verdicts, bounds)
         return Entry(

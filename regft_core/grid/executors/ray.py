@@ -79,15 +79,13 @@ def _connected(ray: Any, queue: JobQueue) -> Iterator[None]:
     try:
         ray.init(**options, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        what = (
-            f"execution.ray.address '{address}': Ray cannot connect: {error}\n    -> start the cluster, or remove the "
-            "address for a local one; one that wants a token (~/.ray/auth_token, RAY_AUTH_TOKEN) wants RAY_AUTH_MODE="
-            "token here too (docs/scale.md)"
-            if address
-            else f"executor: ray: no cluster of this machine alone could be started: {error}\n    -> `executor: "
-            "processes` does the same here without Ray; `execution: {ray: {address: host:port}}` names a cluster"
-        )
-        raise RunFailed("ray-not-connected", what) from error
+        what = "executor: ray: no cluster of this machine alone could be started"
+        hint = "`executor: processes` does the same without Ray; `execution: {ray: {address: host:port}}` is a cluster"
+        if address:
+            what = f"execution.ray.address '{address}': Ray cannot connect"
+            hint = "start the cluster, or remove the address for a local one; one that wants a token (RAY_AUTH_TOKEN, "
+            hint += "~/.ray/auth_token) wants RAY_AUTH_MODE=token here too (docs/scale.md)"
+        raise RunFailed("ray-not-connected", f"{what}: {error}\n    -> {hint}") from error
     try:
         yield
     finally:
@@ -162,11 +160,10 @@ class _Driver:
         """Start a job, with the finished runs that it starts from in Ray's object store where it does not see them."""
         keys: list[str] | None = None
         if self.store is not None:
-            wanted = self.keys[index]
-            for key in wanted:
+            for key in self.keys[index]:
                 if key not in self.sent and (packed := self.store.pack(key)) is not None:
                     self.sent[key] = self.ray.put(packed)
-            keys = [key for key in wanted if key in self.sent]
+            keys = [key for key in self.keys[index] if key in self.sent]
         runs = [self.sent[key] for key in keys or ()]
         task = self.task.remote(self.function, self.queue.jobs[index], self.wanted, self.threads, keys, *runs)
         self.open[task] = index

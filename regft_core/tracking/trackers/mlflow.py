@@ -85,11 +85,9 @@ def opened(root: Path) -> Iterator[Tracker]:
             yield Tracker(root)
         except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise StoreError(
-                "tracker-refused",
-                f"{root / 'mlflow.db'}: MLflow cannot open or write it: {reason}\n    -> run the command again when "
-                "the cause is gone, or move the file away: `regft sync` makes it again from mlartifacts/",
-            ) from error
+            what = f"{root / 'mlflow.db'}: MLflow cannot open or write it: {reason}"
+            hint = "run it again when the cause is gone, or move the file away: `regft sync` makes it from mlartifacts/"
+            raise StoreError("tracker-refused", f"{what}\n    -> {hint}") from error
 
 
 class Tracker:
@@ -107,11 +105,9 @@ class Tracker:
         self.client: MlflowClient = MlflowClient(tracking_uri=database_uri(root), registry_uri=database_uri(root))
         found, location = self.client.get_experiment_by_name(EXPERIMENT), self.artifacts.as_uri()
         if found is not None and found.artifact_location.rstrip("/") != location:
-            raise StoreError(
-                "tracker-moved",
-                f"{root / 'mlflow.db'} keeps its files in {found.artifact_location}: was this project copied or "
-                "moved?\n    -> move mlflow.db away, and run `regft sync`: it is made again from mlartifacts/",
-            )
+            what = f"{root / 'mlflow.db'} keeps its files in {found.artifact_location}: was it copied or moved?"
+            hint = "move mlflow.db away, and run `regft sync`: it is made again from mlartifacts/"
+            raise StoreError("tracker-moved", f"{what}\n    -> {hint}")
         if found is None:
             with closing(sqlite3.connect(root / "mlflow.db", timeout=20)) as connection:
                 connection.execute("PRAGMA journal_mode=WAL")  # the page reads while a sync writes
@@ -214,13 +210,11 @@ class Tracker:
         points = [Metric(name, value, record["end"], *step[:1] or [0]) for name, value, *step in record["metrics"]]
         params = [Param(key, value) for key, value in record["params"].items()]
         self.client.log_batch(run_id, points, params, [RunTag(key, value) for key, value in record["tags"].items()])
-        inputs = [
-            DatasetInput(
-                Dataset(name, digest, "local", json.dumps({"uri": folder}), profile=json.dumps({"rows": rows})),
-                [InputTag("mlflow.data.context", context)],
-            )
-            for name, digest, context, folder, rows in record["datasets"]
-        ]
+        inputs = []
+        for name, digest, context, folder, rows in record["datasets"]:
+            source, profile = json.dumps({"uri": folder}), json.dumps({"rows": rows})
+            dataset = Dataset(name, digest, "local", source, profile=profile)
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
         if inputs:
             self.client.log_inputs(run_id, datasets=inputs)
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])

@@ -148,11 +148,9 @@ def _rows(arguments: argparse.Namespace) -> Asked | None:
 
 
 METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)
-TASK, SIZE, SEED = (
-    ("--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"),
-    ("--size", "training rows of the run, one of grid.sizes: a number or full"),
-    ("--seed", "one of grid.seeds"),
-)
+TASK = "--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"
+SIZE = "--size", "training rows of the run, one of grid.sizes: a number or full"
+SEED = "--seed", "one of grid.seeds"
 
 
 @command(

@@ -188,18 +188,11 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "code": code_of(scope_of("report", metrics=metrics)).sha256,
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
-        "methods": {
-            name: method.config.model_dump(mode="json", include=set(WORDS)) for name, method in project.methods.items()
-        },
+        "methods": {n: m.config.model_dump(mode="json", include=set(WORDS)) for n, m in project.methods.items()},
         "controls": [asdict(control) for control in project.controls],
-        "sources": {
-            name: {setting.path: setting.source for setting in settings(m, discover())}
-            for name, m in project.methods.items()
-        },
+        "sources": {n: {s.path: s.source for s in settings(m, discover())} for n, m in project.methods.items()},
         "contamination": read_contamination(project.root).model_dump(mode="json"),
-        "published": {
-            name: read_published(project.root, name).model_dump(mode="json") for name in params.report.published
-        },
+        "published": {n: read_published(project.root, n).model_dump(mode="json") for n in params.report.published},
     }
 
 

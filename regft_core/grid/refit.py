@@ -54,7 +54,11 @@ def refit(
         job = replace(job, values=_values(project, cell, runs), evaluated=evaluated)
     job = replace(job, refit=True, until="finetune")
     context = Context(job, project=project)
-    _refuse_choice_on_dev(context)
+    checkpoints = {phase.training.checkpoint for phase in context.phases}
+    if "best_on_dev_as_published" in checkpoints and "dev" not in context.task["sets"]:
+        message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
+        hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
+        raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])
     shares = Planner(project).steps(context, context.method.phases)
     with ProgressBoard("refit", {job.name: shares}) as board:
 
@@ -109,11 +113,3 @@ def _values(project: Project, cell: Cell, runs: Sequence[RunRecord]) -> dict[str
     of_runs = {run.seed: run.tuned.trials for run in runs if run.tuned is not None}
     records = [{"seed": seed, **trial.model_dump()} for seed, trials in of_runs.items() for trial in trials]
     return dict(choose(records, tuning, project.tasks[cell.task].primary, records[0]["seed"])["values"])
-
-
-def _refuse_choice_on_dev(context: Context) -> None:
-    checkpoints = {phase.training.checkpoint for phase in context.phases}
-    if "best_on_dev_as_published" in checkpoints and "dev" not in context.task["sets"]:
-        message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
-        hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
-        raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])

@@ -218,8 +218,7 @@ class RunPhase:
         """Whether anything starts from, or needs, its weights; the last phase's are the result, if it reads them."""
         if self.name == FINETUNE:
             return compose.answers_without_encoder(self.entries) is None
-        later = self.run.phases[self.run.phases.index(self) + 1 :]
-        return any(one.declared.start == self.name or one.needs.get(self.name, set()) - {"state"} for one in later)
+        return any(p.declared.start == self.name or p.needs.get(self.name, set()) - {"state"} for p in self.run.phases)
 
     @cached_property
     def decision_metric(self) -> dict[str, Any]:

@@ -135,9 +135,8 @@ class RunStore:
                 remove(aside)
                 path.rename(aside)
                 fsync(path.parent)
-            log.warning(
-                "run %s is damaged: %s. It is now %s, and is trained again when needed", key, damage.reason, aside
-            )
+            what = "run %s is damaged: %s. It is now %s, and is trained again when needed"
+            log.warning(what, key, damage.reason, aside)
             return None
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
@@ -207,10 +206,8 @@ class RunStore:
                 remaining -= size
                 pruned.append(key)
         if remaining > budget:
-            log.warning(
-                "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use",
-                *(self.path, remaining, budget),
-            )
+            what = "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use"
+            log.warning(what, self.path, remaining, budget)
         return Pruned(total - remaining, remaining, tuple(pruned))
 
     def _with_tensors(self) -> Iterator[tuple[bool, float, str, Path, int]]:

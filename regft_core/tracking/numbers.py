@@ -59,12 +59,12 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
     curves: dict[int, dict[str, list[Point]]] = {run.seed: {} for run in runs}
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
-        if value is not None:
+        if value is not None and not math.isnan(value):
             curves[seed].setdefault(phase, []).append(Point(SECTION + name, value, step))
 
     for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves)).itertuples(index=False):
         for name, value in zip(CURVE, values, strict=True):
-            add(seed, phase, name, step, None if math.isnan(value) else value)
+            add(seed, phase, name, step, value)
     for seed, phase, step, name, value in work.steps(LOGGED, cell, list(curves)).itertuples(index=False):
         add(seed, phase, name, step, value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from mlflow import MlflowClient
 from safetensors.numpy import save_file
 
@@ -187,6 +188,14 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
     soup = json.loads((files_of(phases["search-1"]) / "soup.json").read_text())
     assert soup == {"columns": ["member", "score", "added"], "data": [[0, 0.5, 0], [1, 0.7, 1]]}
     assert sync(tree.root, [SEARCHED], [0]).startswith("MLflow: 0 runs logged, 6 as before")
+    assert "search" in yaml.safe_load((files_of(seed) / "run.yaml").read_text())
+    path = f"work/search/{SEARCHED.directory}/manifest.json"
+    manifest = tree.read(path)
+    manifest["runs"][0]["phases"] = {"search": "of an edit since"}
+    tree.write(path, manifest)
+    tree.report("text", {MARK: "logged anew"})
+    sync(tree.root, [SEARCHED], [0])
+    assert "search" not in yaml.safe_load((files_of(current(tree.root)[seed.info.run_name]) / "run.yaml").read_text())
 
 
 def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,9 +198,8 @@ class ExecutionConfig(StrictModel):
             if getattr(self, name) and self.device in ("cpu", "mps"):
                 message = f"{name} is for CUDA devices, but device is {self.device}"
                 yield (name,), f"{message}; remove it, or set device: cuda"
-        if self.workers > 1 and self.executor in ("serial", "slurm"):
-            message = f"{self.workers} runs share a device with processes and ray only, but executor is {self.executor}"
-            yield ("workers",), f"{message}; remove it, or set executor: processes"
+        if self.workers > 1 and "executor" not in self.model_fields_set:
+            yield ("workers",), "has no effect with the executor serial, the default; add executor: processes"
         for name in ("ray", "slurm"):
             if getattr(self, name) is not None and self.executor != name:
                 message = f"has options of executor '{name}', but the executor is '{self.executor}'"

@@ -173,7 +173,7 @@ def test_a_damaged_file_is_named_and_its_run_trained_again_with_the_same_bits(tm
 EXECUTORS: dict[str, tuple[str, dict[str, Any]]] = {
     "processes": ("", {"workers": 2}),
     "ray": ("ray", {"workers": 2, "ray": {"cpus": 1.0}}),
-    "slurm": ("submitit", {"slurm": {"cluster": "local", "minutes": 5, "memory_gb": 1}}),
+    "slurm": ("submitit", {"workers": 2, "slurm": {"cluster": "local", "minutes": 5, "memory_gb": 1}}),
 }
 BOTH = ["vanilla", "weight_mixup"]
 

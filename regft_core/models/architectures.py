@@ -68,6 +68,8 @@ class Architecture:
     norms_add_one: bool = False
     #: ``after_padding``: positions are numbered from the padding id + 1; ``relative``: any length can be read.
     positions: Literal["absolute", "after_padding", "relative"] = "absolute"
+    #: The padding id that positions are numbered from where the family's code has it, whatever the configuration says.
+    padding_id: int | None = None
     #: Whether the base model takes finished attention masks, one for all layers (``global``) or one for each kind of
     #: layer (``by_layer``); None: it builds its own without waiting for a device.
     finished_mask: Literal["global", "by_layer"] | None = None

@@ -184,4 +184,6 @@ def position_count(config: dict[str, Any], architecture: Architecture) -> int | 
     relative = architecture.positions == "relative" or config.get("position_biased_input") is False
     if not isinstance(limit, int) or relative:
         return None
-    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
+    if architecture.positions != "after_padding":
+        return limit
+    return limit - 1 - (config.get("pad_token_id", 1) if architecture.padding_id is None else architecture.padding_id)

@@ -102,7 +102,7 @@ def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate], ends:
         return Bounds(mean)
     low, high = percentiles(replicates, next(iter(estimates.values())).confidence)
     lowest, highest = (sum(map(mul, weights.values(), side)) for side in zip(*ends))
-    return Bounds(mean, max(low, lowest), min(high, highest))
+    return Bounds(mean, low, high).within(lowest, highest)
 
 
 def replicates_of(

@@ -209,8 +209,9 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
         math.sqrt(sum((weights[key] * getattr(estimate, part)) ** 2 for key, estimate in estimates.items()))
         for part in ("seed_deviation", "standard_error_examples")
     )
+    lowest, highest = paper.ends(test.key)
     # The quantiles of few distinct resamples may miss the mean by rounding.
-    ours = Bounds(value, min(low, value), max(high, value))
+    ours = Bounds(value, min(low, value), max(high, value)).within(lowest - highest, highest - lowest)
     return replace(
         test, ours=ours, seeds=seeds, detectable=detectable_gain(seeds, deviation, error, confidence=level), notes=notes
     )
@@ -233,8 +234,11 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     else:
         return None
     value, parts = -value if lower else value, [paper.printed_parts(row, key) for row in (mine, theirs)]
-    # Of one source alone the interval would be too short.
-    return Bounds(value, *welch_interval(value, [*parts[0], *parts[1]], level)) if all(parts) else Bounds(value)
+    if not all(parts):  # of one source alone the interval would be too short
+        return Bounds(value)
+    lowest, highest = paper.ends(key)
+    interval = welch_interval(value, [*parts[0], *parts[1]], level)
+    return Bounds(value, *interval).within(lowest - highest, highest - lowest)
 
 
 # ------------------------------------------------------------------------------------------- words

@@ -9,6 +9,8 @@ import pytest
 
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models import source as module
+from regft_core.models.architectures import architecture_of
+from regft_core.models.checkpoint_files import position_count
 from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems, resolve_model
 from regft_core.schema.training import EncoderConfig
@@ -104,6 +106,12 @@ def test_the_longest_allowed_input_runs_and_no_longer_one(architecture, longest,
     if limited:
         with raises_code(ModelError, "input-too-long", f"for {longest} only"):
             resolve_model(EncoderConfig(name=path, max_length=longest + 1), Path("."))
+
+
+def test_mpnet_counts_positions_from_one_whatever_its_padding_is(load):
+    """Its configuration may name another padding, which its code does not read."""
+    config = load("mpnet").model.config.to_dict() | {"pad_token_id": 0}
+    assert position_count(config, architecture_of("mpnet")) == 158
 
 
 def in_place(path):

@@ -164,7 +164,7 @@ class EvaluatedRun:
 
     def score(self, judged: EvaluatedSet) -> float:
         """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""
-        positive = _positive(self.task, judged.to_set)
+        positive = positive_index(self.task, judged.to_set)
         return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
 
     @property
@@ -190,7 +190,7 @@ def require_finite(logits: npt.NDArray[Any], ids: Sequence[str], whose: str, hin
 
 
 def require_number(value: float, metric: str, where: str) -> None:
-    """Raise RunFailed where a metric is no finite number: nothing can be compared with it."""
+    """Raise RunFailed where a metric is no finite number."""
     if not math.isfinite(value):
         hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
         raise RunFailed("not-finite", f"the metric {metric} is {value} on {where}\n    -> {hint}")
@@ -204,32 +204,25 @@ def label_indices(
 ) -> npt.NDArray[np.int64]:
     """Return [K]: for each of the model's own labels, the index of the set's label that it counts as; empty for none.
 
-    Without ``label_map`` the names are the same (their order may differ). The checks of the settings have found them
-    right (``labels-differ``).
+    Without ``label_map`` the names are the same (their order may differ), as the checks of the settings ensure.
     """
     names = [name if label_map is None else label_map[name] for name in own_labels]
     return np.array([list(set_labels).index(name) for name in names], dtype=np.int64)
 
 
-def positive_index(
-    own_labels: Sequence[str], positive_label: str | None, to_set: Sequence[int] | npt.NDArray[np.int64]
-) -> int | None:
-    """Index, among the set's labels, of what F1 counts (by default the last own label); None without labels.
+def positive_index(task: Mapping[str, Any], to_set: Sequence[int] | npt.NDArray[np.int64]) -> int | None:
+    """Index, among a set's labels, of what F1 counts (by default the last own label); None without labels.
 
-    ``to_set [K]`` has the set's label of each own one.
+    ``to_set [K]`` has the set's label of each of the task's own.
     """
-    return int(to_set[own_labels.index(positive_label or own_labels[-1])]) if own_labels else None
-
-
-def _positive(task: Mapping[str, Any], to_set: npt.NDArray[Any]) -> int | None:
-    return positive_index(list(task["labels"] or ()), task.get("positive_label"), to_set)
+    labels = task["labels"]
+    return int(to_set[labels.index(task.get("positive_label") or labels[-1])]) if labels else None
 
 
 def positive_of(described: PreparedTask, name: str) -> int | None:
     """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
     own, declared = described.labels or [], described.sets[name]
-    to_set = label_indices(own, declared.labels or own, declared.label_map)
-    return positive_index(own, described.positive_label, to_set)
+    return positive_index(vars(described), label_indices(own, declared.labels or own, declared.label_map))
 
 
 # --------------------------------------------------------------------------------------------------------------- scores
@@ -243,22 +236,18 @@ def evaluate_run(
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Return the scores of one run on every set, and its prediction rows, ready for JSON.
 
-    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``, ``warning``, ``positive_label_index``: what F1 counts, in
-    the set's label space) and ``collapsed`` (None, "constant" or "majority": ``Kind.collapsed`` on the validation set).
-    Rows: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space.
+    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``: those of ``Kind.constant``, ``warning``,
+    ``positive_label_index``) and ``collapsed`` (``Kind.collapsed`` on the validation set). Rows: set -> [{"idx",
+    "label", "prediction", "scores"}]. Labels, predictions and the positive label are the set's.
 
-    ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None where there are none), ``metrics``,
-    ``positive_label`` (own name; the last label when None), ``primary`` and of ``sets`` what is ``reversed`` are read.
-    ``majority`` in the result is the score of ``Kind.constant`` on the same set.
-    ``reads_text`` is False for a method that answers with a constant on purpose, which never counts as collapsed.
-
-    Raises RunFailed where a metric is no finite number.
+    ``task`` is the content of ``task.json``. ``reads_text`` is False for a method that answers with a constant on
+    purpose, which never counts as collapsed. Raises RunFailed where a metric is no finite number.
     """
     sets, rows, collapsed, kind = dict[str, Any](), dict[str, Any](), None, find(task["kind"])
     for name, judged in judged_sets.items():
         gold = judged.gold.astype(kind.dtype, copy=False)
         predictions, scores = judged.predictions, judged.probabilities()
-        positive = _positive(task, judged.to_set)
+        positive = positive_index(task, judged.to_set)
         answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
         scored, constant = (
             {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
@@ -310,4 +299,4 @@ def primary_score(
     kind, to_set = find(task["kind"]), np.arange(len(task["labels"] or ()))
     predictions = kind.predictions(decided(decision, logits), to_set).astype(kind.dtype, copy=False)
     gold = np.asarray(labels).astype(kind.dtype)
-    return float(metrics.find(task["primary"]).score(gold, predictions, _positive(task, to_set)))
+    return float(metrics.find(task["primary"]).score(gold, predictions, positive_index(task, to_set)))

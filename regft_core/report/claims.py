@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import stdev
 
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
-from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity, signed_quantity
+from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity
 from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
@@ -253,8 +254,8 @@ def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
     ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
-    shown = signed_quantity if free else lambda x: f"{math.exp(-x):.2f}×" if ratio else number(x, 2, signed=True)
-    value, low, high = (shown(end).replace("inf", "∞") for end in ends)
+    shown = partial(quantity, signed=True) if free else partial(number, digits=2, signed=True)
+    value, low, high = (f"{math.exp(-end):.2f}×".replace("inf", "∞") if ratio else shown(end) for end in ends)
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 

@@ -124,8 +124,8 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     if not otherwise and printed is not None:
         theirs = row.recomputed.get(key, printed.value)
         spread = [*parts, *paper.printed_parts(row, key)] if parts else []
-        difference = Bounds(gap := ours.value - theirs, *welch_interval(gap, spread, paper.report.confidence))
-        difference = difference.within(*(end - theirs for end in paper.ends(key)))
+        gap, ends = ours.value - theirs, [end - theirs for end in paper.ends(key)]
+        difference = Bounds(gap, *welch_interval(gap, spread, paper.report.confidence)).within(*ends)
     beside = (one for one in paper.config.rows if (one.encoder, one.size) == (row.encoder, row.size))
     base = next((one for one in beside if one.method == row.gain_over), None) if key in row.gains else None
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""

@@ -94,13 +94,7 @@ def evaluated_set(
 
 @dataclass(frozen=True)
 class OtherRows:
-    """Rows of another task.
-
-    Attributes:
-        task: content of its ``task.json``.
-        examples: training rows.
-        dev: of its development set.
-    """
+    """Another task: the content of its ``task.json``, its training rows and those of its development set."""
 
     task: Mapping[str, Any]
     examples: Sequence[Example]
@@ -116,8 +110,7 @@ class EvaluatedRun:
     """One finished run.
 
     Attributes:
-        task: of ``task.json``: ``kind``, ``labels`` (the model's own, in the order of its outputs),
-            ``positive_label``, ``primary`` and ``sets``.
+        task: content of ``task.json``; ``labels`` are the model's own, in the order of its outputs.
         options: of the evaluation, an instance of its ``Config``.
         sets: ``dev`` and the out-of-distribution sets by name.
     """

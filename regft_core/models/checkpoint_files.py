@@ -97,10 +97,7 @@ def is_implementation(key: str) -> bool:
 
 
 def plain_config(directory: Path) -> Any:
-    """The configuration of ``directory`` for transformers, without what ``ignored`` lists.
-
-    Raises what transformers raises for a damaged one, or one of an unknown family.
-    """
+    """The configuration of ``directory`` without what ``ignored`` lists; raises whatever transformers raises."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)

@@ -31,10 +31,8 @@ from regft_core.models.sites import classify, takes_token_types
 class Features:
     """A place for vectors; those of one model (:meth:`of`) can be read and kept.
 
-    Attributes:
-        about: what determines them beside model and batch, as JSON: encoder and environment.
-        alone: whether the encoder reads every example by itself.
-        digest: SHA-256 of what determines those of a model beside the batch; None before :meth:`of`.
+    ``about`` is what determines them beside model and batch, as JSON: encoder and environment. ``alone``: whether the
+    encoder reads every example by itself. ``digest`` is that of all but the batch; None before :meth:`of`.
     """
 
     kept: Memory[Tensor]

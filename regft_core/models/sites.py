@@ -170,10 +170,9 @@ class SiteHooks:
         self._outputs.append(self._entry(function, layers, always))
 
     def on_word_embedding(self, function: EmbeddingHook, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on word embeddings as they are looked up.
+        """Call ``function(tensor, site)`` on word embeddings as they are looked up, before all else.
 
-        That is before positions, segments, norms, dropout and any projection. The tensor depends on the
-        embedding table; a function that must not train it detaches.
+        The tensor depends on the embedding table; a function that must not train it detaches.
         """
         if not self._words:
             table = self._model.base_model.get_input_embeddings().weight  # type: ignore[operator,union-attr]

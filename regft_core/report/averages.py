@@ -171,10 +171,7 @@ def _rank(block: Block, name: str) -> float:
 
 
 def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
-    """Return forecasts for more rows: the method to take, of each task that has its scores at three sizes or more.
-
-    ``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0]; with ...``
-    """
+    """Return forecasts for more rows: the method to take, of each task that has its scores at three sizes or more."""
     forecasts = []
     for task, own in by_size(blocks).items():
         pick, metric, rows = own[-1].taken, own[-1].primary, own[-1].subsample.n

@@ -30,10 +30,7 @@ TOLERANCE = 1e-6
 
 
 def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixed: Sequence[str]) -> Block:
-    """Compute one block of ``blocks``; ``mixed``: who ran where, when its runs come from several environments.
-
-    Raises DataError where predictions do not give the recorded metrics.
-    """
+    """Compute one block of ``blocks``; ``mixed``: who ran where, when its runs come from several environments."""
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
     arms = {
         name: {m: arms_of(data, name, m, config, inputs.seeds, data.cells) for m in data.described.metrics}

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.errors import RunFailed
-from regft_core.kinds import find
+from regft_core.kinds import Kind, find
 from regft_core.kinds._decision import Decision, decided
+from regft_core.lazy import Array
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -220,6 +221,20 @@ def positive_of(described: PreparedTask, name: str) -> int | None:
 
 # --------------------------------------------------------------------------------------------------------------- scores
 
+
+def constant_score(metric: str, kind: Kind, gold: Array, parts: Sequence[Any], positive: int | None) -> float:
+    """Return the best mean over ``parts`` (rows of ``gold``) of one answer to all rows.
+
+    That is ``Kind.constant``, or of a metric that counts one label perhaps that one: F1 of the most frequent label is
+    0 where another one counts.
+    """
+    found, answers = metrics.find(metric), [kind.constant(gold).astype(kind.dtype, copy=False)]
+    if found.needs_positive_label:
+        answers.append(np.full_like(answers[0], positive))
+    means = [math.fsum(found.score(gold[at], one[at], positive) for at in parts) / len(parts) for one in answers]
+    return min(means) if found.lower_is_better else max(means)
+
+
 #: On fewer rows a run that learned something is often no better than a constant answer: a fold, by bad luck.
 ENOUGH_ROWS = 50
 
@@ -229,7 +244,7 @@ def evaluate_run(
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Return the scores of one run on every set, and its prediction rows, ready for JSON.
 
-    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``: those of ``Kind.constant``, ``warning``,
+    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``: ``constant_score``, ``warning``,
     ``positive_label_index``) and ``collapsed`` (``Kind.collapsed`` on the validation set). Rows: set -> [{"idx",
     "label", "prediction", "scores"}]. Labels, predictions and the positive label are the set's.
 
@@ -241,11 +256,9 @@ def evaluate_run(
         gold = judged.gold.astype(kind.dtype, copy=False)
         predictions, scores = judged.predictions, judged.probabilities()
         positive = positive_index(task, judged.to_set)
-        answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
-        scored, constant = (
-            {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
-            for answer in answers
-        )
+        answers, whole = predictions.astype(kind.dtype, copy=False), [slice(None)]
+        scored = {metric: metrics.find(metric).score(gold, answers, positive) for metric in task["metrics"]}
+        constant = {metric: constant_score(metric, kind, gold, whole, positive) for metric in task["metrics"]}
         for metric, value in (*scored.items(), *constant.items()):
             require_number(value, metric, f"the set {name}")
         # A set that is built so that a shortcut answers the opposite makes predictions look swapped.

@@ -104,14 +104,11 @@ def _found(block: Block, findings: Mapping[str, Finding], confidence: float, ref
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
     scalars, tables = (_by_place(runs, part, sets) for part in ("scalars", "tables"))
     ranges = {name: bounds for run in records for name, bounds in run.ranges.items()}
-    limits = {
-        name: (-math.inf if low is None else low, math.inf if high is None else high)
-        for name, (low, high) in ranges.items()
-    }
     numbers = {}
     for (place, name), by_method in scalars.items():
         for method, values in by_method.items():
-            lowest, highest = limits.get(name, (-math.inf, math.inf))
+            low, high = ranges.get(name, (None, None))
+            lowest, highest = -math.inf if low is None else low, math.inf if high is None else high
             interval = _interval([*values.values()], confidence, lowest, highest)
             theirs = by_method.get(reference, {}) if method != reference else {}
             apart = [value - theirs[seed] for seed, value in values.items() if seed in theirs]

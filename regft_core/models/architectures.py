@@ -92,8 +92,7 @@ def _file(name: str) -> str:
 def architectures() -> dict[str, Architecture]:
     """Return {model_type: row} of every family, in the order of the names.
 
-    Raises ModelError where the package has a model_type twice. A wrong file of a project stops nothing that does not
-    use it.
+    Raises ModelError where the package has a model_type twice; a wrong file of a project stops only what uses it.
     """
     return _rows(FAMILIES.state())[0]
 

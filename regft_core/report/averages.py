@@ -149,7 +149,7 @@ def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
             every = [(_rank(b, name), b.ranks[name].best, b.ranks[name].worst) for b in blocks]
             rank = Bounds(*(float(np.mean(values)) for values in zip(*every)))
         comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
-        words = {role: Counter(c.verdict.word for c in comparisons if c.plays(role)) for role in ROLES}
+        words: Any = {role: Counter(c.verdict.word for c in comparisons if c.plays(role)) for role in ROLES}
         failed = sum(len(row.failed) + len(row.collapsed) for row in rows)
         lines.append(AcrossTasks(name, rank, failed, sum(len(row.runs) for row in rows), words))
     return tuple(lines)

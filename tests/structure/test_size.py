@@ -28,7 +28,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/kinds": (1050, 10),
     "regft_core/methods": (6300, 45),
     "regft_core/metrics": (400, 2),
-    "regft_core/models": (3800, 21),
+    "regft_core/models": (3750, 21),
     "regft_core/report": (4450, 23),
     "regft_core/runs": (4050, 23),
     "regft_core/schema": (1450, 7),

@@ -190,8 +190,7 @@ def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
 
     rows, execution, setting = phase.rows, phase.run.params.execution, setting_of(phase)
     if decided := phase.decision_metric:
-        labels = list(rows.labels or ())
-        positive = positive_index(labels, decided["positive_label"], list(range(len(labels))))
+        positive = positive_index({**decided, "labels": rows.labels}, range(len(rows.labels or ())))
         setting = replace(setting, metric=decided["primary"], positive=positive)
     texts, (train_rows, validation_rows, _) = phase.unlabelled, phase.drawn(member)
     return PhaseInputs(

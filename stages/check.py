@@ -174,5 +174,4 @@ def version(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.runs.environment import versions
 
     found = versions()
-    lines = "\n".join(f"{name} {version}" for name, version in found.items())
-    print(json.dumps(found, indent=1) if arguments.json else lines)
+    print(json.dumps(found, indent=1) if arguments.json else "\n".join(map(" ".join, found.items())))

@@ -73,22 +73,14 @@ def declared() -> dict[str, tuple[str, str]]:
 def usage() -> str:
     """Return the page of ``regft --help``."""
     lines = [
-        line
-        for group, names in GROUPS.items()
-        for line in (f"\n{group}", *(f"  {name:15}  {declared()[name][1]}" for name in names))
+        f"regft {__version__}: find the fine-tuning method that works best on your labelled texts",
+        "\nusage: regft COMMAND ...\n       regft COMMAND --help    what a command does, with examples",
     ]
-    return "\n".join(
-        (
-            f"regft {__version__}: find the fine-tuning method that works best on your labelled texts",
-            "\nusage: regft COMMAND ...\n       regft COMMAND --help    what a command does, with examples",
-            *lines,
-            f"  {'completion':15}  Print the completion of these commands for bash and zsh",
-            "\nexamples",
-            "  regft init reviews --task reviews.csv --text review --label verdict",
-            "  cd reviews && regft check && regft run",
-            f"\n{CODES}",
-        )
-    )
+    for group, names in GROUPS.items():
+        lines += [f"\n{group}", *(f"  {name:15}  {declared()[name][1]}" for name in names)]
+    lines += [f"  {'completion':15}  Print the completion of these commands for bash and zsh", "\nexamples"]
+    lines += ["  regft init reviews --task reviews.csv --text review --label verdict"]
+    return "\n".join([*lines, "  cd reviews && regft check && regft run", f"\n{CODES}"])
 
 
 def completion(names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,9 @@ def start(name: str) -> None:
     The project root is the working directory, where DVC runs stages.
     """
     main, arguments = COMMANDS[name]
-    parser = argparse.ArgumentParser(
-        prog=f"regft {name}",
-        description=inspect.getdoc(main),
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-            prog, width=min(shutil.get_terminal_size().columns, COLUMNS) - 2
-        ),
-    )
+    width = min(shutil.get_terminal_size().columns, COLUMNS) - 2
+    shown = partial(argparse.RawDescriptionHelpFormatter, width=width)
+    parser = argparse.ArgumentParser(f"regft {name}", description=inspect.getdoc(main), formatter_class=shown)
     for argument_name, options in arguments:
         parser.add_argument(argument_name, **options)
     output.guard()

@@ -146,8 +146,6 @@ def _rows(arguments: argparse.Namespace) -> Asked | None:
     return asked_for(Path(arguments.task), arguments)
 
 
-# ---------------------------------------------------------------------------- from a finished run
-
 METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)
 TASK = "--task", "a task of grid.tasks in params.yaml (pipelines/tasks/TASK.yaml)"
 SIZE = "--size", "training rows of the run, one of grid.sizes: a number or full"

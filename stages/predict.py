@@ -173,20 +173,12 @@ def pick(root: Path, arguments: argparse.Namespace) -> None:
     """
     from regft_core.serve.pick import pick_file
 
-    picked = pick_file(
-        served(arguments),
-        Path(arguments.data),
-        Path(arguments.out),
-        arguments.rows,
-        format_of(arguments),
-        overwrite=arguments.overwrite,
-    )
+    files = Path(arguments.data), Path(arguments.out)
+    picked = pick_file(served(arguments), *files, arguments.rows, format_of(arguments), overwrite=arguments.overwrite)
     print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")
     if picked.empty or picked.repeated:
         print(f"left out: {picked.empty} without a text, {picked.repeated} with the text of an earlier row")
 
-
-# ---------------------------------------------------------------------------- HTTP
 
 #: Connections at a time; further ones get 503.
 CONNECTIONS = 512

@@ -80,13 +80,10 @@ def run_and_show(root: Path) -> None:
 
 def require_project(root: Path) -> None:
     """Raise ConfigError for what `dvc repro` needs and the folder lacks."""
-    problems = []
-    for name, what in (("params.yaml", "a project"), ("dvc.yaml", "a pipeline"), (".dvc", "a DVC project")):
-        if not (root / name).exists():
-            problem = no_project(root, name, what)
-            if name == ".dvc":
-                problem = replace(problem, hint="run `dvc init` here (without git: `dvc init --no-scm`)")
-            problems.append(problem)
+    needed = {"params.yaml": "a project", "dvc.yaml": "a pipeline", ".dvc": "a DVC project"}
+    problems = [no_project(root, name, what) for name, what in needed.items() if not (root / name).exists()]
+    if not (root / ".dvc").exists():
+        problems[-1] = replace(problems[-1], hint="run `dvc init` here (without git: `dvc init --no-scm`)")
     config = root / ".dvc" / "config"
     without_git = config.is_file() and "no_scm = true" in config.read_text(encoding="utf-8").lower()
     if not (problems or without_git or shutil.which("git")):
@@ -165,8 +162,6 @@ def listed(root: Path) -> str:
         lines.append(fill(text, COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
     return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
 
-
-# ---------------------------------------------------------------------------- stages, which DVC runs in their order
 
 #: Of the stages that compute the grid.
 GRID = (

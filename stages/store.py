@@ -98,9 +98,6 @@ def fetch(root: Path, arguments: argparse.Namespace) -> None:
     print(f"{'unpacked into' if downloaded else 'already in'} {path}")
 
 
-# ---------------------------------------------------------------------------- finished runs in trackers
-
-
 @command()
 def sync(root: Path, arguments: argparse.Namespace) -> None:
     """Log what was run to MLflow, or to the trackers of params.yaml.

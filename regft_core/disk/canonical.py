@@ -17,10 +17,7 @@ def _plain(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one text that stands for ``value``: sorted keys, no spaces, tuples as lists.
-
-    Raises ``ValueError`` for NaN and infinities, ``TypeError`` for anything JSON cannot hold.
-    """
+    """Return the one text of a JSON value; ValueError for NaN and infinities, TypeError for what JSON cannot hold."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
 
 

@@ -1,8 +1,7 @@
-"""Files and directories that are either complete or absent, whatever kills the process.
+"""Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system.
 
-Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
-directory is flushed last. What a killed process leaves behind is removed a day later, with the next write beside it.
-Needs a POSIX file system. New files have the rights of the umask.
+A write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place. What a killed
+process leaves behind is removed a day later, with the next write beside it. New files have the rights of the umask.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only: choose a writable directory",
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
-    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name: give the task, the method or the directory a "
-    "shorter one",
+    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name: give task, method or directory a shorter one",
 }
 #: Those that are surely about writing; others may be about an input of the block.
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -145,11 +143,10 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
         try:
             yield temporary
         except Exception as error:
-            refused = _refusal(error)
-            if refused is not None and refused.errno in _WRITING:
-                with explained(target):
-                    raise
-            raise
+            if (refused := _refusal(error)) is None or refused.errno not in _WRITING:
+                raise
+            with explained(target):
+                raise
         with explained(target):
             for parent, _, names in os.walk(temporary):
                 for path in (*(Path(parent, name) for name in names), Path(parent)):
@@ -160,6 +157,7 @@ def atomic_directory(target: Path | str, temporary: Path | None = None) -> Itera
                 os.rename(target, old)
             os.rename(temporary, target)
             fsync(target.parent)
+        with suppress(OSError):  # another process may be sweeping it: it is as old as what it was
             remove(old)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

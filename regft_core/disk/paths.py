@@ -1,7 +1,4 @@
-"""Kinds of paths, and states of files that tell whether one was written since.
-
-Times of change that nobody can set (``ctime``) are compared, so an edit that keeps size and time is seen too.
-"""
+"""Kinds of paths, and states of files that tell whether one was written since: by ``ctime``, which nobody can set."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ from regft_core.disk.canonical import sha256_file
 
 
 def expand(root: Path, text: str) -> Path:
-    """``text`` as a path: ``~`` expanded, relative ones taken from ``root``.
-
-    Raises ValueError, with the reason, for a home directory that cannot be found and for NUL characters.
-    """
+    """Return ``text`` as a path below ``root``, ``~`` expanded; ValueError for an unknown home directory or NUL."""
     if "\0" in text:
         raise ValueError("holds the NUL character")
     try:
@@ -61,10 +55,10 @@ def file_state(path: str) -> FileState | None:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-    if stat.S_ISDIR(status.st_mode):
-        return FileState(path, 0, *times)
-    return FileState(path, status.st_size, *times) if stat.S_ISREG(status.st_mode) else None
+    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+        return None
+    size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+    return FileState(path, size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def settled(state: FileState | None) -> bool:

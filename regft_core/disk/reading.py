@@ -1,7 +1,4 @@
-"""JSON files read, by the one rule for all that regft did not just write itself: the store, ``work/``, exports.
-
-What is refused is one ``StoreError`` with the code ``damaged-json``, so that no reader needs a list of exceptions.
-"""
+"""JSON files read by one rule, for all that regft did not just write itself: the store, ``work/``, exports."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ class Unreadable(StoreError):
 
 
 def read_json(path: Path | str, shape: type = object) -> Any:
-    """Return the value of a JSON file.
-
-    Args:
-        shape: the type that the value must have (``dict``, ``list``).
+    """Return the value of a JSON file, of the type ``shape`` (``dict``, ``list``).
 
     Raises:
         StoreError: ``file-missing``; ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN
@@ -74,9 +68,8 @@ def _key(place: tuple[str | int, ...]) -> str:
 
 
 def _damaged(path: Path | str, reason: str) -> StoreError:
-    return StoreError(
-        "damaged-json", f"{path}: cannot be read as JSON: {reason}\n    -> write it again with the command that made it"
-    )
+    hint = "write it again with the command that made it"
+    return StoreError("damaged-json", f"{path}: cannot be read as JSON: {reason}\n    -> {hint}")
 
 
 def _not_finite(text: str) -> NoReturn:

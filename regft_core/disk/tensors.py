@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from regft_core.disk.canonical import canonical_json
 from regft_core.disk.files import explained, fsync, replacing
 from regft_core.errors import StoreError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write ``tensors`` (any shapes, zero-dimensional and empty ones too) to ``path`` and flush it.
 
-    Those that share memory (tied weights, views) are stored each in full, so the same tensors give the same bytes.
-    Raises ``TypeError`` for what is not a dense tensor, ``StoreError`` when the file cannot be written.
+    Those that share memory are stored each in full. TypeError for what is no dense tensor, StoreError for a refusal.
     """
     with explained(path):
         _save(path, _plain(tensors), metadata)
@@ -35,7 +31,7 @@ def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors, on the CPU, and the texts of a file of ``write_checked``.
 
-    Raises ``FileNotFoundError``, another ``OSError`` when it cannot be read, ``ValueError`` when it is damaged.
+    Raises FileNotFoundError, another OSError when it cannot be read, ValueError when it is damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -61,11 +57,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(str(path))
     except (OSError, SafetensorError) as error:
-        raise StoreError(
-            "not-safetensors",
-            f"{path}: cannot be read as safetensors: {error}\n"
-            "    -> delete the run and repeat the stage: it is trained again",
-        ) from error
+        hint = "delete the run and repeat the stage: it is trained again"
+        raise StoreError("not-safetensors", f"{path}: cannot be read as safetensors: {error}\n    -> {hint}") from error
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -48,10 +48,8 @@ class Unfit(Exception):
 class Plot:
     """How the report draws a table: column ``y`` over column ``x``, a line per arm in a panel per set.
 
-    Attributes:
-        group: columns whose values name further panels.
-        baseline: a column drawn once per panel, dotted, for comparison.
-        points: points instead of lines, in a panel per arm; ``group`` names them.
+    ``group``: columns whose values name further panels. ``baseline``: a column drawn once per panel, dotted. ``points``
+    instead of lines are in a panel per arm; ``group`` names them.
     """
 
     x: str

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.errors import RunFailed
-from regft_core.kinds import find
+from regft_core.kinds import Kind, find
 from regft_core.kinds._decision import Decision, decided
+from regft_core.lazy import Array
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -94,13 +95,7 @@ def evaluated_set(
 
 @dataclass(frozen=True)
 class OtherRows:
-    """Rows of another task.
-
-    Attributes:
-        task: content of its ``task.json``.
-        examples: training rows.
-        dev: of its development set.
-    """
+    """Another task: the content of its ``task.json``, its training rows and those of its development set."""
 
     task: Mapping[str, Any]
     examples: Sequence[Example]
@@ -116,8 +111,7 @@ class EvaluatedRun:
     """One finished run.
 
     Attributes:
-        task: of ``task.json``: ``kind``, ``labels`` (the model's own, in the order of its outputs),
-            ``positive_label``, ``primary`` and ``sets``.
+        task: content of ``task.json``; ``labels`` are the model's own, in the order of its outputs.
         options: of the evaluation, an instance of its ``Config``.
         sets: ``dev`` and the out-of-distribution sets by name.
     """
@@ -164,7 +158,7 @@ class EvaluatedRun:
 
     def score(self, judged: EvaluatedSet) -> float:
         """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""
-        positive = _positive(self.task, judged.to_set)
+        positive = positive_index(self.task, judged.to_set)
         return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
 
     @property
@@ -190,7 +184,7 @@ def require_finite(logits: npt.NDArray[Any], ids: Sequence[str], whose: str, hin
 
 
 def require_number(value: float, metric: str, where: str) -> None:
-    """Raise RunFailed where a metric is no finite number: nothing can be compared with it."""
+    """Raise RunFailed where a metric is no finite number."""
     if not math.isfinite(value):
         hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
         raise RunFailed("not-finite", f"the metric {metric} is {value} on {where}\n    -> {hint}")
@@ -204,35 +198,42 @@ def label_indices(
 ) -> npt.NDArray[np.int64]:
     """Return [K]: for each of the model's own labels, the index of the set's label that it counts as; empty for none.
 
-    Without ``label_map`` the names are the same (their order may differ). The checks of the settings have found them
-    right (``labels-differ``).
+    Without ``label_map`` the names are the same (their order may differ), as the checks of the settings ensure.
     """
     names = [name if label_map is None else label_map[name] for name in own_labels]
     return np.array([list(set_labels).index(name) for name in names], dtype=np.int64)
 
 
-def positive_index(
-    own_labels: Sequence[str], positive_label: str | None, to_set: Sequence[int] | npt.NDArray[np.int64]
-) -> int | None:
-    """Index, among the set's labels, of what F1 counts (by default the last own label); None without labels.
+def positive_index(task: Mapping[str, Any], to_set: Sequence[int] | npt.NDArray[np.int64]) -> int | None:
+    """Index, among a set's labels, of what F1 counts (by default the last own label); None without labels.
 
-    ``to_set [K]`` has the set's label of each own one.
+    ``to_set [K]`` has the set's label of each of the task's own.
     """
-    return int(to_set[own_labels.index(positive_label or own_labels[-1])]) if own_labels else None
-
-
-def _positive(task: Mapping[str, Any], to_set: npt.NDArray[Any]) -> int | None:
-    return positive_index(list(task["labels"] or ()), task.get("positive_label"), to_set)
+    labels = task["labels"]
+    return int(to_set[labels.index(task.get("positive_label") or labels[-1])]) if labels else None
 
 
 def positive_of(described: PreparedTask, name: str) -> int | None:
     """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
     own, declared = described.labels or [], described.sets[name]
-    to_set = label_indices(own, declared.labels or own, declared.label_map)
-    return positive_index(own, described.positive_label, to_set)
+    return positive_index(vars(described), label_indices(own, declared.labels or own, declared.label_map))
 
 
 # --------------------------------------------------------------------------------------------------------------- scores
+
+
+def constant_score(metric: str, kind: Kind, gold: Array, parts: Sequence[Any], positive: int | None) -> float:
+    """Return the best mean over ``parts`` (rows of ``gold``) of one answer to all rows.
+
+    That is ``Kind.constant``, or of a metric that counts one label perhaps that one: F1 of the most frequent label is
+    0 where another one counts.
+    """
+    found, answers = metrics.find(metric), [kind.constant(gold).astype(kind.dtype, copy=False)]
+    if found.needs_positive_label:
+        answers.append(np.full_like(answers[0], positive))
+    means = [math.fsum(found.score(gold[at], one[at], positive) for at in parts) / len(parts) for one in answers]
+    return min(means) if found.lower_is_better else max(means)
+
 
 #: On fewer rows a run that learned something is often no better than a constant answer: a fold, by bad luck.
 ENOUGH_ROWS = 50
@@ -243,27 +244,21 @@ def evaluate_run(
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Return the scores of one run on every set, and its prediction rows, ready for JSON.
 
-    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``, ``warning``, ``positive_label_index``: what F1 counts, in
-    the set's label space) and ``collapsed`` (None, "constant" or "majority": ``Kind.collapsed`` on the validation set).
-    Rows: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space.
+    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``: ``constant_score``, ``warning``,
+    ``positive_label_index``) and ``collapsed`` (``Kind.collapsed`` on the validation set). Rows: set -> [{"idx",
+    "label", "prediction", "scores"}]. Labels, predictions and the positive label are the set's.
 
-    ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None where there are none), ``metrics``,
-    ``positive_label`` (own name; the last label when None), ``primary`` and of ``sets`` what is ``reversed`` are read.
-    ``majority`` in the result is the score of ``Kind.constant`` on the same set.
-    ``reads_text`` is False for a method that answers with a constant on purpose, which never counts as collapsed.
-
-    Raises RunFailed where a metric is no finite number.
+    ``task`` is the content of ``task.json``. ``reads_text`` is False for a method that answers with a constant on
+    purpose, which never counts as collapsed. Raises RunFailed where a metric is no finite number.
     """
     sets, rows, collapsed, kind = dict[str, Any](), dict[str, Any](), None, find(task["kind"])
     for name, judged in judged_sets.items():
         gold = judged.gold.astype(kind.dtype, copy=False)
         predictions, scores = judged.predictions, judged.probabilities()
-        positive = _positive(task, judged.to_set)
-        answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
-        scored, constant = (
-            {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
-            for answer in answers
-        )
+        positive = positive_index(task, judged.to_set)
+        answers, whole = predictions.astype(kind.dtype, copy=False), [slice(None)]
+        scored = {metric: metrics.find(metric).score(gold, answers, positive) for metric in task["metrics"]}
+        constant = {metric: constant_score(metric, kind, gold, whole, positive) for metric in task["metrics"]}
         for metric, value in (*scored.items(), *constant.items()):
             require_number(value, metric, f"the set {name}")
         # A set that is built so that a shortcut answers the opposite makes predictions look swapped.
@@ -310,4 +305,4 @@ def primary_score(
     kind, to_set = find(task["kind"]), np.arange(len(task["labels"] or ()))
     predictions = kind.predictions(decided(decision, logits), to_set).astype(kind.dtype, copy=False)
     gold = np.asarray(labels).astype(kind.dtype)
-    return float(metrics.find(task["primary"]).score(gold, predictions, _positive(task, to_set)))
+    return float(metrics.find(task["primary"]).score(gold, predictions, positive_index(task, to_set)))

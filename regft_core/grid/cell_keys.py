@@ -1,8 +1,7 @@
 """The plan: the keys of every cell of the grid, for each stage, as ``work/plan/<stage>.json``.
 
-``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
-files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
-The stage search writes its runs alone, so that an edit of fine-tuning leaves it up to date.
+``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``: the keys of the run store, and the hash of what the
+stage writes down of the method beside its runs, or evaluates them by. The stage search writes its runs alone.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from regft_core.models.source import encoder_present
 from regft_core.names import listing
 from regft_core.runs.analyses import evaluation_inputs, fitting
 from regft_core.runs.code import code_of
-from regft_core.runs.context import STAGES, Context, Job, Stage
+from regft_core.runs.context import STAGES, Context, Stage
 from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.keys import scope_of
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
+from regft_core.runs.train import chosen, score_identity, trials_that_choose
 from regft_core.runs.work import Work, is_current, keys_of
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import PlanRow, plan_rows
@@ -64,9 +63,8 @@ def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
     """The keys of a stage by cell, as planned. Raises DataError when there is no plan."""
     path = root / FOLDER / f"{stage}.json"
     if not path.is_file():
-        raise DataError(
-            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage subsample writes it"
-        )
+        hint = "run `dvc repro`, whose stage subsample writes it"
+        raise DataError("no-plan", f"{FOLDER / stage}.json is missing\n    -> {hint}")
     return dict(read_json(path))
 
 
@@ -103,16 +101,15 @@ def evaluated_cells(project: Project, failures: Collection[str]) -> list[Cell]:
     every = [cell for cell in cells(project) if cell.directory not in failures]
     if old := outdated_cells(project.root, every):
         log.warning("left out, for it is not run as it is configured now: %s", listing(c.directory for c in old))
-    work = Work(project.root)
-    return [cell for cell in every if cell not in old and work.result_file("evaluate", cell).is_file()]
+    return [cell for cell in every if cell not in old and Work(project.root).result_file("evaluate", cell).is_file()]
 
 
 def outdated_cells(root: Path, every: Iterable[Cell]) -> list[Cell]:
     """Return those with scores of before an edit, by the last plan: another cell may have been run after it."""
     if not (root / FOLDER / "evaluate.json").is_file():  # DVC does not keep it
         return []
-    work, planned = Work(root), read_plan(root, "evaluate")
-    files = {cell: work.result_file("evaluate", cell) for cell in every}
+    planned = read_plan(root, "evaluate")
+    files = {cell: Work(root).result_file("evaluate", cell) for cell in every}
     return [c for c, one in files.items() if one.is_file() and not is_current(one.parent, planned.get(c.directory))]
 
 
@@ -179,8 +176,8 @@ def _tuned_search(context: Context) -> str:
 
 def _choices(context: Context) -> list[Context]:
     """The run with the values of each trial, any of which may be chosen."""
-    values = context.project.trials(context.job.method)
-    return [Context(replace(context.job, values=trial), project=context.project) for trial in values]
+    project, job = context.project, context.job
+    return [Context(replace(job, values=values), project=project) for values in project.trials(job.method)]
 
 
 def report_inputs(project: Project) -> dict[str, Any]:
@@ -191,18 +188,11 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "code": code_of(scope_of("report", metrics=metrics)).sha256,
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
-        "methods": {
-            name: method.config.model_dump(mode="json", include=set(WORDS)) for name, method in project.methods.items()
-        },
+        "methods": {n: m.config.model_dump(mode="json", include=set(WORDS)) for n, m in project.methods.items()},
         "controls": [asdict(control) for control in project.controls],
-        "sources": {
-            name: {setting.path: setting.source for setting in settings(m, discover())}
-            for name, m in project.methods.items()
-        },
+        "sources": {n: {s.path: s.source for s in settings(m, discover())} for n, m in project.methods.items()},
         "contamination": read_contamination(project.root).model_dump(mode="json"),
-        "published": {
-            name: read_published(project.root, name).model_dump(mode="json") for name in params.report.published
-        },
+        "published": {n: read_published(project.root, n).model_dump(mode="json") for n in params.report.published},
     }
 
 
@@ -213,20 +203,12 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
         return set()
     written: Any = keys_of(project.root / "work" / "finetune" / cell.directory) or {}
     there, seeds = written.get("runs", {}), set[int]()
-    for job in jobs_of(project, cell):
-        with suppress(DataError):  # its rows are not drawn yet
-            if there.get(str(job.seed)) == run_key(Context(job, project=project)) or _in_store(project, job):
-                seeds.add(job.seed)
+    for context in (Context(job, project=project) for job in jobs_of(project, cell)):
+        with suppress(DataError, NotStored):  # its rows are not drawn yet, or what its trials choose is not known yet
+            written_run = there.get(str(context.job.seed)) == run_key(context)
+            if written_run or context.store.holds(chosen(replace(context.job, stored_only=True), project).last.key()):
+                seeds.add(context.job.seed)
     return seeds
-
-
-def _in_store(project: Project, job: Job) -> bool:
-    try:
-        tuned = choice_of(replace(job, stored_only=True), project)
-    except NotStored:
-        return False  # what will be chosen is not known yet
-    context = Context(job if tuned is None else replace(job, values=tuned["values"]), project=project)
-    return context.store.holds(context.last.key())
 
 
 def grid_rows(project: Project) -> list[PlanRow]:

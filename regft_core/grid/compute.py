@@ -1,7 +1,6 @@
 """A stage of the whole grid: what its plan asks for and ``work/`` does not have, through one pool of workers.
 
-It looks up the keys of its cells in the run store, sends what is missing to the executor, and writes the folder of
-every cell whose runs are all there. Killed at any moment, it goes on where it stopped.
+Runs come from the run store, or from the executor. A killed stage goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -44,10 +43,9 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
 
     Raises InputChanged where configuration, code, rows or packages are not those of the plan.
     """
-    grid, planned = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
-    if only:
-        planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
-    else:  # outputs of cells that are no longer in the grid go
+    grid, plan = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
+    planned = {name: keys for name, keys in plan.items() if not only or name.rpartition("/")[0] in only}
+    if not only:  # outputs of cells that are no longer in the grid go
         wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
         for path in [path for depth in ("*", "*/*", "*/*/*") for path in grid.folder.glob(depth) if path.is_dir()]:
             if path.relative_to(grid.folder) not in wanted:
@@ -56,7 +54,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     grid.folder.mkdir(parents=True, exist_ok=True)
     file = grid.folder / FAILURES
     before = read_json(file) if only and file.is_file() else {}
-    write_json(file, {name: reason for name, reason in before.items() if name not in planned} | failures)
+    write_json(file, {name: before[name] for name in before.keys() & plan.keys() - planned.keys()} | failures)
     told = {name for name, reason in read_failures(root).items() if not reason.startswith(f"{stage}: ")}
     for name, reason in failures.items():
         if name not in told:
@@ -166,27 +164,23 @@ class _Grid:
         project = self.project.snapshot()
         try:
             self._require_planned(project, name, keys)
-            missing = self._write(project, name, keys)
+            lost = "its runs are not in the run store any more; run `dvc repro` again"
+            return lost if self._write(project, name, keys) else None
         except RegftError as error:
             return str(error)
-        return "its runs are not in the run store any more; run `dvc repro` again" if missing else None
 
     def _require_planned(self, project: Project, name: str, keys: Keys) -> None:
         if cell_keys(project, _cell(name)).get(self.stage) != keys:
-            raise InputChanged(
-                "plan-outdated",
-                f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and packages any more "
-                f"(first difference: {name})",
-            )
+            what = "is not the plan of this configuration, code, data and packages any more"
+            raise InputChanged("plan-outdated", f"work/plan/{self.stage}.json {what} (first difference: {name})")
 
     def _write(self, project: Project, name: str, keys: Keys) -> list[Job]:
         """Return the runs of a cell that are not stored; where all are, write its folder. Raises RunFailed."""
         cell, earlier = _cell(name), BEFORE.get(self.stage)
         planned = earlier is not None and name in read_plan(self.root, earlier)
         if planned and not Work(self.root).result_file(str(earlier), cell).is_file():
-            raise RunFailed(
-                "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
-            )
+            hint = "run `dvc repro`, which computes it first"
+            raise RunFailed("not-computed", f"stage {earlier} has no result\n    -> {hint}")
         records = {job: look_up(job, project, self.stage) for job in jobs_of(project, cell)}
         missing = [job for job, record in records.items() if record is None]
         if not missing:

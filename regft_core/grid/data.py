@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from regft_core.data.checks import leak_warning, warnings_of
@@ -21,7 +20,7 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError, InputChanged, Problem, StoreError
+from regft_core.errors import ConfigError, DataError, InputChanged, Problem
 from regft_core.grid.measured_lengths import fast_tokenizer, lengths_inputs, measure_task, up_to_date_lengths
 from regft_core.grid.missing_files import require_named_sets, splits_read, tasks_to_prepare
 from regft_core.kinds import find
@@ -93,17 +92,35 @@ def _warn(*texts: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
 
+def _scope(stage: str, project: Project, task: str) -> Scope:
+    return scope_of(stage, kinds=[project.tasks[task].kind])
+
+
 def _dataset(project: Project, task: str) -> None:
-    inputs, folder = partial(task_inputs, project, task), dataset_folder(project.root, task)
+    """Prepare a task: by its definition, its OOD sets, the content of its files, and the code that reads them."""
+    config, rows, scope = prepared_task(project, task), rows_of_each_set(project), _scope("dataset", project, task)
+    splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
+    files = {split: project.root / "data" / below_data(split) for split in splits}
+    folder = dataset_folder(project.root, task)
+
+    def inputs() -> dict[str, Any]:
+        return {
+            "rows": rows,
+            "task": _definition(config),
+            "judges": {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks},
+            "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
+            "code": code_of(scope).sha256,
+        }
+
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    key = _key_of_rows(task, scope_of("dataset", kinds=[project.tasks[task].kind]), inputs)
+    key = _key_of_rows(task, scope, inputs)
 
     def place(split: str) -> str:
         return str(project.documents[task_file(task)].place(("splits", split)))
 
-    tasks, rows = {**project.tasks, task: prepared_task(project, task)}, rows_of_each_set(project)
+    tasks = {**project.tasks, task: config}
     prepare_dataset(project.root, task, tasks, folder, lambda made: seal(made, key()), place, rows)
     described = read_json(folder / "task.json")
     if line := split_line(described):
@@ -112,11 +129,20 @@ def _dataset(project: Project, task: str) -> None:
 
 
 def _subsamples(project: Project, task: str) -> None:
-    inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
+    params, folder, scope = (
+        project.params,
+        project.root / "work" / "subsamples" / task,
+        _scope("subsample", project, task),
+    )
+    drawn = sizes, seeds, stratified = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
+
+    def inputs() -> dict[str, Any]:
+        rows, code = described_task(project.root, task)["content"], code_of(scope).sha256
+        return {"code": code, "stratified": stratified, "sizes": list(sizes), "seeds": list(seeds), "rows": rows}
+
     if is_current(folder, sha256_json(inputs())):
         return
-    key, params = _key_of_rows(task, scope_of("subsample", kinds=[project.tasks[task].kind]), inputs), project.params
-    drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
+    key = _key_of_rows(task, scope, inputs)
     write_subsamples(project.root, task, *drawn, lambda made: seal(made, key()))
     _warn(*skew_warnings(project, [task]))
 
@@ -133,9 +159,8 @@ def _lengths(project: Project, task: str) -> None:
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
-    """Return a function for the key of rows that are about to be made, from their ``inputs``, which gives these as now.
-
-    It is called before the rows are written, and raises InputChanged where inputs or code are others than before.
+    """Return a function for the key of rows about to be made from ``inputs``; called before they are written, it raises
+    InputChanged where inputs or code are others than now.
     """
     before = inputs()
     load(scope)
@@ -176,11 +201,10 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
 
 def _drawn(project: Project, task: str) -> dict[str, int]:
     """Rows of each label at the largest size that is drawn, of one seed; empty where none is."""
-    sizes = sizes_of(project.params, task)
+    work, sizes = Work(project.root), sizes_of(project.params, task)
     for size in sorted(sizes, key=lambda size: math.inf if size == "full" else size, reverse=True):
-        with suppress(StoreError):
-            manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
-            return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
+        with suppress(DataError):  # not drawn yet
+            return next((draw.label_counts or {} for draw in work.subsample(task, str(size)).seeds.values()), {})
     return {}
 
 
@@ -190,41 +214,11 @@ def prepared_task(project: Project, task: str) -> TaskConfig:
     return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
 
 
-def task_inputs(project: Project, task: str) -> dict[str, Any]:
-    """A task's definition, its OOD sets, the content of its files, and the code that reads them."""
-    config = prepared_task(project, task)
-    judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
-    files = source_files(project, task)
-    return {
-        "rows": rows_of_each_set(project),
-        "task": _definition(config),
-        "judges": judges,
-        "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
-        "code": code_of(scope_of("dataset", kinds=[project.tasks[task].kind])).sha256,
-    }
-
-
 def rows_of_each_set(project: Project) -> int | None:
     """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
     return project.params.small_scale.rows if project.params.small_scale is not None else None
 
 
-def source_files(project: Project, task: str) -> dict[str, Path]:
-    """The files that a task's rows and those of its sets come from, by the name that the task gives."""
-    files = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
-    return {split: project.root / "data" / below_data(split) for split in sorted(files)}
-
-
 def _definition(task: TaskConfig) -> dict[str, Any]:
     # How the task is trained on is in the keys of the runs that train on it; submissions are no stage.
     return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
-
-
-def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
-    return {
-        "code": code_of(scope_of("subsample", kinds=[project.tasks[task].kind])).sha256,
-        "stratified": project.params.subsample.stratified,
-        "sizes": list(sizes_of(project.params, task)),
-        "seeds": list(project.params.grid.seeds),
-        "rows": described_task(project.root, task)["content"],
-    }

@@ -1,15 +1,12 @@
-"""The jobs of a stage: what is not in the run store, with its order and cost; how they reach the executor.
-
-A job is one run or one trial, from its first phase to its scores.
-"""
+"""The jobs of a stage, one run or one trial each: what is not stored, its order and cost, its way to the workers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regft_core import metrics
 from regft_core.disk.canonical import sha256_json
@@ -21,7 +18,7 @@ from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import run
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
+from regft_core.runs.train import choice_of, look_up_trial, score_identity, trials_that_choose, try_values
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.layers import described
@@ -33,8 +30,7 @@ from regft_core.settings.yaml_paths import project_root, store_path
 EVALUATION_STEPS, UNKNOWN_STEPS, LEAST_STEPS = 10.0, 1000.0, 0.1
 
 
-@dataclass
-class PlannedJob:
+class PlannedJob(NamedTuple):
     """A job of a stage, with the ``keys`` of results that it makes or needs, as far as they are known.
 
     ``shares``: what it goes through -> its work, in steps of plain fine-tuning; ``after``: jobs that it waits for.
@@ -81,12 +77,12 @@ class Planner:
 
     def _add_tuned_search(self, job: Job) -> set[int]:
         """Add the trials that are missing, and the phases before fine-tuning with the values that they will choose."""
-        trials = trials_that_choose(self.project, job)
+        trials, waits = trials_that_choose(self.project, job), set[int]()
         for trial in trials:
             if trial.name not in self._trials:
                 stored = look_up_trial(trial, self.project) is not None
                 self._trials[trial.name] = set() if stored else {self._add_run(trial)}
-        waits = set().union(*(self._trials[trial.name] for trial in trials))
+            waits |= self._trials[trial.name]
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
         if not context.method.earlier:
             return waits
@@ -152,13 +148,13 @@ def run_on_executor(
 ) -> None:
     """Run jobs as ``execution`` says, with the folder of a progress board; raises as ``run_all``."""
     opened.cache_clear()
-    execution, settings = project.params.execution, dict(project.params.execution.settings())
+    execution, settings = project.params.execution, project.params.execution.settings()
     if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py
-        root, ray = project.root, execution.ray
+        root = project.root
         store, home = store_path(root, project.params).absolute(), project_root(root).absolute()
         if not Path(os.path.normpath(store)).is_relative_to(os.path.normpath(home)):
             settings["shared"] = str(store)
-        elif ray is None or ray.address is None:
+        elif settings.get("address") is None:
             settings["shared"] = str(root)
         else:
             settings |= {"root": str(root), "store": str(store), "keys": [planned.keys for planned in jobs]}
@@ -180,8 +176,7 @@ def prepared_devices(project: Project) -> list[str]:
     """The devices of ``params.yaml``, with the environment set up for their processes; raises ConfigError."""
     execution = project.params.execution
     # On other machines the devices are asked for where a run starts.
-    remote = is_remote(execution.executor)
-    devices = [execution.device] if remote else visible_devices(execution.device)
+    devices = [execution.device] if is_remote(execution.executor) else visible_devices(execution.device)
     phases = [phase for method in project.methods.values() for phase in method.phases]
     refuse_slow_bf16(devices, [project.params.training.precision, *(phase.training.precision for phase in phases)])
     # Libraries that read these at import, and an allocator that reads them at the start of a
@@ -207,7 +202,7 @@ def run_job(job: Job, *, device: str) -> str:
         name += f" ({described(record['values'])})"
     else:
         records = run(job, project, device=device, until=job.until)
-        record = records.get("evaluate") or records.get("finetune") or records["search"]
+        record = records[job.until]
         if (values := job.values or records["search"].get("tuned", {}).get("values")) and not job.refit:
             name += f" (chosen: {described(values)})"
         if job.refit and record["status"] == "ok":  # its line counts all phases

@@ -70,9 +70,9 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 
 def fast_tokenizer(source: ModelSource) -> Any:
-    """The encoder's ``tokenizers.Tokenizer``; raises ModelError for a file that cannot be read as one.
+    """Return the encoder's ``tokenizers.Tokenizer``, built by transformers where there is no ``tokenizer.json``.
 
-    Where there is no ``tokenizer.json``, transformers builds it from the vocabulary.
+    Raises ModelError for a file that cannot be read as one.
     """
     path = source.opened() / "tokenizer.json"
     if not path.is_file():
@@ -84,8 +84,6 @@ def fast_tokenizer(source: ModelSource) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(
-            "cannot-load",
-            f"model '{source.name}': {path} cannot be read as a tokenizer: {error}\n"
-            "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
-        ) from error
+        what = f"model '{source.name}': {path} cannot be read as a tokenizer: {error}"
+        hint = "save it again with the installed transformers: tokenizer.save_pretrained(directory)"
+        raise ModelError("cannot-load", f"{what}\n    -> {hint}") from error

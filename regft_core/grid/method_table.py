@@ -1,7 +1,4 @@
-"""The catalogue of shipped methods: what each is, where it acts, what it costs, its comparisons.
-
-``regft methods`` prints it, and the documentation site has a page for each method.
-"""
+"""The catalogue of shipped methods, of ``regft methods`` and the documentation: what each is, does, costs, compares."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic_core import to_jsonable_python
@@ -88,9 +84,7 @@ def catalogue(root: Path) -> list[Line]:
             name=name,
             description=method.config.description,
             paper=method.config.paper,
-            phases=", ".join(
-                f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases
-            ),
+            phases=", ".join(p.name + (f" x{p.members}" if p.members > 1 else "") for p in method.phases),
             touches=", ".join(touched(method, registry)) or _settings(method),
             cost=method_factor(method, training, registry) if comparable(method, training, registry) else None,
             variant=compose.variants(method, registry) or "",
@@ -151,7 +145,9 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
             "combined in": line.combined,
         }
         told = [f"{what}: {text}" for what, text in facts.items() if text]
-        told += [f"{of.path} = {_plain(of.value)}  [{of.source or 'no source'}]" for of in line.settings if values]
+        for one in line.settings if values else ():
+            value = json.dumps(to_jsonable_python(one.value)).strip('"')
+            told.append(f"{one.path} = {value}  [{one.source or 'no source'}]")
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append("\n    ".join([f"{line.name}: {line.description}{paper}", *told]))
     return "\n".join(blocks)
@@ -160,7 +156,3 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
 def pinned(source: str) -> str:
     """Return a source with the commits at which the released code that it cites was read."""
     return CITED.sub(lambda cited: f"{cited[0]}@{COMMITS.get(cited[0], 'unknown')}", source)
-
-
-def _plain(value: Any) -> str:
-    return json.dumps(to_jsonable_python(value)).strip('"')

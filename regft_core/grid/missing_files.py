@@ -124,10 +124,8 @@ def require_named_sets(project: Project) -> None:
 def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     """Fetch every split, then every encoder, that is not on this disk; list what must be placed by hand.
 
-    Raises:
-        DataError, ModelError: the hub cannot be reached.
-        StoreError: the disk is full.
-        RunFailed: single things that could not be fetched (a wrong revision), all of them; the others are there.
+    Raises DataError or ModelError without the hub, StoreError for a full disk; RunFailed, after all others, for single
+    things that could not be fetched (a wrong revision).
     """
     for text in by_hand(project):  # first: the fetch may end early
         say(f"by hand: {text}")

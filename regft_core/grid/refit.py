@@ -1,12 +1,9 @@
 """The final model: a method trained on all labelled rows, with the settings of the evaluated runs.
 
 It is evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
-``refit: mean_of_runs`` is not trained again: it has the mean of their weights (Wortsman et al., "Model soups", ICML
-2022). With folds all of these models but one per repeat were trained on a row. One with ``refit: 3`` has the mean of
-three trainings on all rows, in other orders and with other noise.
-
-Tuned values are those of the trial with the best mean score over all evaluated seeds. Each seed's trials read training
-rows of that seed only, so the mean reads every labelled row without another search.
+``refit: mean_of_runs`` has the mean of their weights instead, one with ``refit: 3`` that of three trainings on all rows
+(Wortsman et al., "Model soups", ICML 2022). Tuned values are those of the trial with the best mean score over all
+evaluated seeds: that reads every labelled row.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from regft_core.grid.jobs import PlannedJob, Planner, run_on_executor
 from regft_core.output import ProgressBoard
 from regft_core.runs.context import Context, Job
 from regft_core.runs.records import RunRecord
-from regft_core.runs.trials import choose
+from regft_core.runs.train import choose
 from regft_core.runs.work import Work, is_current
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Cell, Project, check_listed
@@ -42,13 +39,8 @@ def refit(
 ) -> Job:
     """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
 
-    Args:
-        task, size, seed: as ``judged_run``.
-        judged: False where no run of the grid was evaluated, so that nothing is known of its score.
-
-    Raises:
-        ConfigError: a name is not listed, several tasks or sizes leave it open which one is meant, or the development
-            set chose the epoch of the evaluated runs and trains now.
+    ``judged``: False where no run of the grid was evaluated, so that nothing is known of its score. Raises:
+        ConfigError: as ``judged_run``; or the development set chose the epoch of the evaluated runs and trains now.
         DataError: the cell was not evaluated, or not as it is configured now.
         JobsFailed: the run could not be started or was interrupted.
     """
@@ -63,7 +55,11 @@ def refit(
         job = replace(job, values=_values(project, cell, runs), evaluated=evaluated)
     job = replace(job, refit=True, until="finetune")
     context = Context(job, project=project)
-    _refuse_choice_on_dev(context)
+    checkpoints = {phase.training.checkpoint for phase in context.phases}
+    if "best_on_dev_as_published" in checkpoints and "dev" not in context.task["sets"]:
+        message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
+        hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
+        raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])
     shares = Planner(project).steps(context, context.method.phases)
     with ProgressBoard("refit", {job.name: shares}) as board:
 
@@ -78,7 +74,10 @@ def refit(
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
-    """A run of the grid, with what a command left out: the only task and size, the first seed; raises as ``refit``."""
+    """Return a run of the grid, with what a command left out: the only task and size, the first seed.
+
+    Raises ConfigError for a name that is not listed, and where several tasks or sizes leave it open which is meant.
+    """
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
     size = _only("size", size, [str(number) for number in sizes_of(project.params, task)])
@@ -103,11 +102,8 @@ def _require_judged(project: Project, cell: Cell) -> None:
     folder = Work(project.root).folder("evaluate", cell)
     if not is_current(folder, keys):
         why = "was not judged yet" if not folder.is_dir() else "was judged with other settings, code, rows or packages"
-        raise DataError(
-            "not-judged",
-            f"--refit: {cell.directory} {why}, so nothing is known of the score of a final model"
-            "\n    -> run `dvc repro`, then this again",
-        )
+        what = f"--refit: {cell.directory} {why}, so nothing is known of the score of a final model"
+        raise DataError("not-judged", f"{what}\n    -> run `dvc repro`, then this again")
 
 
 def _values(project: Project, cell: Cell, runs: Sequence[RunRecord]) -> dict[str, Any] | None:
@@ -115,15 +111,6 @@ def _values(project: Project, cell: Cell, runs: Sequence[RunRecord]) -> dict[str
     tuning = project.params.tuning
     if tuning is None or not project.trials(cell.method):
         return None
-    records = [
-        {"seed": run.seed, **trial.model_dump()} for run in runs if run.tuned is not None for trial in run.tuned.trials
-    ]
+    of_runs = {run.seed: run.tuned.trials for run in runs if run.tuned is not None}
+    records = [{"seed": seed, **trial.model_dump()} for seed, trials in of_runs.items() for trial in trials]
     return dict(choose(records, tuning, project.tasks[cell.task].primary, records[0]["seed"])["values"])
-
-
-def _refuse_choice_on_dev(context: Context) -> None:
-    checkpoints = {phase.training.checkpoint for phase in context.phases}
-    if "best_on_dev_as_published" in checkpoints and "dev" not in context.task["sets"]:
-        message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
-        hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
-        raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])

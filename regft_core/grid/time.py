@@ -1,8 +1,7 @@
 """How long the grid takes: declared passes times the seconds of a step, measured on this machine once or assumed.
 
-Training, fits and the scores on every set are counted; the report and evaluations beyond the scores are not. A training
-that several cells share is counted for each. No key depends on a measurement. A worker process measures, so that the
-one that plans keeps its threads and memory and opens no GPU context; with the executor `serial` this process does.
+Training, fits and the scores on every set are counted, a training that several cells share for each of them. A worker
+process measures, so that the one that plans keeps its threads and opens no GPU context.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regft_core.catalogue import OPTIMISERS
 from regft_core.data.splits import of_seed
@@ -52,8 +51,7 @@ CORE_SPEED = 3.0e10
 FORWARD = 1 / 3
 
 
-@dataclass(frozen=True)
-class SetSize:
+class SetSize(NamedTuple):
     """Rows of a set, and tokens of one on average."""
 
     rows: float
@@ -66,13 +64,10 @@ Sizes = Callable[[str, EncoderConfig], Mapping[str, SetSize]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time of what is still to train.
+    """Time of what is still to train: ``seconds`` on the wall, with ``parallel`` runs at a time.
 
-    Attributes:
-        seconds: on the wall, with ``parallel`` runs at a time.
-        cells: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
-        unknown: runs of unknown length, which are not counted.
-        note: why the speed is assumed, with the remedy.
+    ``cells``: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
+    ``unknown``: runs of unknown length, which are not counted; ``note``: why the speed is assumed, with the remedy.
     """
 
     seconds: float
@@ -88,16 +83,12 @@ class Estimate:
         about = f"about {duration(self.seconds)} ({self.speed}, {plural(self.parallel, 'run')} at a time)"
         unknown = f"{plural(self.unknown, 'run')} of unknown length"  # a part is never printed as the whole
         parts = [about] * bool(self.cells) + [unknown] * bool(self.unknown)
-        return f"time: {', and '.join(parts) or 'nothing to train'}" + (
-            f"\n  {self.note}" if self.note and parts else ""
-        )
+        note = f"\n  {self.note}" if self.note and parts else ""
+        return f"time: {', and '.join(parts) or 'nothing to train'}{note}"
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
-    """Return the time of a project's grid; measures a step where none was measured on this machine.
-
-    By default of what ``work/`` and the run store lack (``grid_rows``), with the sizes of the prepared rows.
-    """
+    """Return the time of a project's grid, by default of what ``work/`` and the run store lack; may measure a step."""
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or partial(set_sizes, project))
     devices, elsewhere, _ = _places(project.params.execution)
@@ -116,9 +107,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
             return replace(timed, speed="measured on this machine")
         except RegftError as error:
             why = str(error)
-    return replace(
-        rough, speed=f"assumed speed of {'a core' if on_cpu else 'one A100 or H100'}", note=f"not measured: {why}"
-    )
+    speed = f"assumed speed of {'a core' if on_cpu else 'one A100 or H100'}"
+    return replace(rough, speed=speed, note=f"not measured: {why}")
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
@@ -173,8 +163,10 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
         "encoder": encoder.model_dump(mode="json", include={"name", "revision"}),
         "training": training.model_dump(mode="json", include={"batch_size", "precision", "optimizer"}),
         "length": min(length, encoder.max_length),
+        "kernels": [execution.deterministic, execution.tf32],
     }
-    machine = [platform.node(), cores(), execution.device, execution.threads, version("torch")]
+    devices = visible_devices(execution.device)[:1]  # ``auto`` is another one where a GPU is hidden
+    machine = [platform.node(), cores(), devices, execution.threads, version("torch")]
     key = sha256_json([request, resolve_model(encoder, project.root).content_sha256, machine, _TOKENS])[:16]
     times: dict[str, float] = {}
     with suppress(StoreError):  # nothing was measured so far
@@ -182,7 +174,6 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
     if key not in times:
         request["root"] = str(project.root.resolve())
         prepared_devices(project)  # the environment of the process that measures
-        devices = visible_devices(execution.device)[:1]
         executor = "serial" if execution.executor == "serial" and devices == ["cpu"] else "processes"
         try:
             [times[key]] = run_all([request], measure, executor=executor, devices=devices, threads=execution.threads)
@@ -211,8 +202,10 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     from regft_core.models.heads import autocast
     from regft_core.models.load import load_classifier
     from regft_core.models.sites import classify
+    from regft_core.runs.training_run import make_deterministic
     from regft_core.training.optim import parameter_groups
 
+    make_deterministic(device, *request["kernels"])
     encoder = EncoderConfig.model_validate(request["encoder"])
     training = TrainingConfig.model_validate(request["training"])
     model = load_classifier(
@@ -274,8 +267,9 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
 
 def _places(execution: ExecutionConfig) -> tuple[list[str], bool, int]:
     """Return the devices, whether they may be other machines', and how many runs there are at a time."""
-    if is_remote(execution.executor) and execution.settings().get("address", "") is not None:
-        return [execution.device], True, execution.workers
+    options = execution.settings()
+    if is_remote(execution.executor) and options.get("address", "") is not None:
+        return [execution.device], True, options.get("at_once", execution.workers)
     devices = visible_devices(execution.device)
     parallel = 1 if execution.executor == "serial" else execution.workers * len(devices)
     return devices, False, min(parallel, max(1, cores() // execution.threads)) if devices == ["cpu"] else parallel

@@ -21,8 +21,8 @@ from regft_core.schema.method import FINETUNE, Method, Phase, Registry
 from regft_core.schema.tasks import FoldsConfig, TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 
-#: Spacing of representable numbers just below 1: a smaller change is rounded away.
-PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}
+#: Half the spacing of representable numbers just below 1: a smaller change is rounded away.
+ROUNDED_AWAY = {"fp32": 2.0**-25, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}
 
 
 def negotiate_dropout(
@@ -121,11 +121,11 @@ def precision_problems(
         if reason is not None:
             refused.append(f"'{entry.name}' cannot run in {precision}: {reason}; use {instead}")
         effect = says.smallest_effect
-        if effect is None or effect >= PRECISION_EPSILON[precision]:
+        if effect is None or effect >= ROUNDED_AWAY[precision]:
             continue
         message = (
             f"'{entry.name}' relies on changes of {effect:g}, which {precision} rounds away "
-            f"(spacing {PRECISION_EPSILON[precision]:.1e} near 1)"
+            f"(whatever is below {ROUNDED_AWAY[precision]:.1e} near 1)"
         )
         if training.allow_precision_loss:
             degraded.append(message)

@@ -37,12 +37,9 @@ def _find(name: str, folders: tuple[Path, ...]) -> Kind:
 
 
 def of_model(problem_type: str | None, outputs: int) -> str | None:
-    """The kind of a transformers classifier from elsewhere, by what its configuration says; None: no kind is like it.
+    """The kind of a transformers classifier from elsewhere, by its configuration; None: no kind is like it.
 
-    Args:
-        problem_type: ``problem_type`` of the configuration. Where there is none, transformers takes a single output
-            for a value and several for alternatives.
-        outputs: number of logits; no kind gives several values.
+    Without a ``problem_type`` transformers takes one of ``outputs`` for a value and several for alternatives.
     """
     if outputs == 1 or problem_type is None:
         problem_type = "regression" if outputs == 1 else "single_label_classification"

@@ -155,11 +155,8 @@ class Kind(ABC):
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
         """Whether predictions [n] do no more than a baseline that ignores the input.
 
-        A collapsed run still has a respectable accuracy (0.684 on MRPC is its majority class), so it is flagged.
-        ``constant``: the predictions do not depend on the input. ``majority``: they do, but a constant would have
-        served as well or better. It does not mean that nothing was learned: with rare labels Matthews' correlation
-        can be above 0. Out of distribution ``majority`` can be real: a model that relies on a shortcut is often
-        below it.
+        ``constant``: they do not depend on the input. ``majority``: they do, but a constant would have served as well
+        or better. It does not mean that nothing was learned: with rare labels Matthews' correlation can be above 0.
         """
 
     # ------------------------------------------------------------------ written for others

@@ -1,20 +1,16 @@
-"""Predictions that look wrong as a whole: swapped labels, a reversed scale, answers that ignore the input."""
+"""Predictions that look wrong as a whole: swapped labels, a reversed scale."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regft_core.kinds._base import Collapse
 from regft_core.lazy import Array, np, optimize, special  # stats takes a second, in every process that evaluates
-from regft_core.metrics._weighted import is_constant, r2_of_one_run
 
 #: One-sided probability under which a result is called below chance.
 BELOW_CHANCE_P = 1e-3
 #: What a renaming of the predictions must reach to be suggested although accuracy is not below chance.
 PERMUTATION_KAPPA = 0.3
 PERMUTATION_P = 1e-6
-#: Below this |Pearson|, a quarter of a per cent of the variance, values count as constant.
-CORRELATION_THRESHOLD = 0.05
 
 
 def warn_if_permuted(gold: Array, predicted: Array, names: Sequence[str]) -> str | None:
@@ -56,32 +52,3 @@ def warn_if_reversed(gold: Array, predicted: Array) -> str | None:
     if np.arctanh(correlation) * np.sqrt(gold.size - 3) > -3.09:  # the normal quantile of 1e-3
         return None
     return f"Pearson {correlation:.3f} is negative (n={gold.size}): check the direction of the set's scale"
-
-
-def collapsed_labels(gold: Array, predicted: Array) -> Collapse | None:
-    """How indices [n] are collapsed.
-
-    ``constant``: every prediction is the same; a set with one gold label is exempt when it is that label.
-    ``majority``: accuracy is not above the rate of the most frequent label; sets with one gold label are exempt.
-    """
-    accuracy = float(np.mean(gold == predicted))
-    if np.all(gold == gold[0]):
-        return "constant" if np.all(predicted == predicted[0]) and accuracy < 1 else None
-    if np.all(predicted == predicted[0]):
-        return "constant"
-    return "majority" if accuracy <= np.bincount(gold).max() / gold.size else None
-
-
-def collapsed_values(gold: Array, predicted: Array) -> Collapse | None:
-    """How values [n] are collapsed.
-
-    ``constant``: no linear signal, for they are equal up to float32 rounding or |Pearson| < ``CORRELATION_THRESHOLD``.
-    ``majority``: the squared error is not below that of the mean of ``gold``: R^2 is not above 0.
-    """
-    if is_constant(predicted):
-        return "constant"
-    if gold.size < 3 or is_constant(gold):  # no variance to explain
-        return None
-    if abs(float(np.corrcoef(gold, predicted)[0, 1])) < CORRELATION_THRESHOLD:
-        return "constant"
-    return "majority" if r2_of_one_run(gold, predicted, None) <= 0 else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
-from regft_core.kinds._judging import collapsed_labels, warn_if_permuted
+from regft_core.kinds._judging import warn_if_permuted
 from regft_core.kinds._reading import read_index
 from regft_core.lazy import Tensor, np, torch
 
@@ -74,7 +74,11 @@ class Classification(Kind):
         return warn_if_permuted(gold, predictions, names)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        return collapsed_labels(gold, predictions)
+        """``majority``: accuracy is not above the rate of the most frequent label. One gold label shows nothing."""
+        if np.all(predictions == predictions[0]):
+            return None if np.all(gold == predictions[0]) else "constant"
+        most = np.bincount(gold).max()
+        return "majority" if most < gold.size and np.sum(gold == predictions) <= most else None
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return names[int(value)]

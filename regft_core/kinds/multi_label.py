@@ -107,13 +107,10 @@ class MultiLabel(Kind):
     def constant(self, gold: Array) -> Array:
         """The set's most frequent labels, as many as give the largest f1_micro; the lower index among equals."""
         counts = Counter(k for label in gold.tolist() for k in _members(label))
-        answer, best, hits = 0, 0.0, 0
-        chosen = 0
-        for claimed, (k, count) in enumerate(sorted(counts.items(), key=lambda item: (-item[1], item[0])), start=1):
-            hits, chosen = hits + count, chosen | 1 << k
-            score = 2 * hits / (claimed * len(gold) + sum(counts.values()))
-            if score > best:
-                answer, best = chosen, score
+        order = sorted(counts, key=lambda k: (-counts[k], k))
+        hits, claimed = np.cumsum([counts[k] for k in order]), len(gold) * np.arange(1, len(order) + 1)
+        best = int((2 * hits / (claimed + counts.total())).argmax()) if order else 0
+        answer = sum(1 << k for k in order[: best + 1])
         return np.full(gold.shape, answer, dtype=np.uint64)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:

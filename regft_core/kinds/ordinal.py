@@ -24,9 +24,7 @@ class Ordinal(Classification):
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         if labels is None or len(labels) < 3:
-            return (
-                "an ordinal task needs 'labels' with at least three names, the lowest first; two are a classification"
-            )
+            return "an ordinal task needs 'labels' with at least three names, the lowest first; two are classes"
         return None
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

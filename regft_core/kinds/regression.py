@@ -12,13 +12,16 @@ from typing import Any
 
 from regft_core.errors import RunFailed
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
-from regft_core.kinds._judging import collapsed_values, warn_if_reversed
+from regft_core.kinds._judging import warn_if_reversed
 from regft_core.kinds._reading import bins, read_number
 from regft_core.lazy import Tensor, np, torch
+from regft_core.metrics._weighted import is_constant, r2
 
 #: Answers are float32, whose neighbours are 1.2e-7 of a value apart: with a mean this many deviations from zero, the
 #: rounding of an answer is a tenth of a deviation.
 FARTHEST_MEAN = 1e6
+#: Below this |Pearson|, a quarter of a per cent of the variance, values count as constant.
+CORRELATION_THRESHOLD = 0.05
 #: Magnitudes whose products with weights stay within float32.
 SMALLEST, LARGEST = 1e-30, 1e30
 
@@ -110,7 +113,14 @@ class Regression(Kind):
         return warn_if_reversed(gold, predictions)
 
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        return collapsed_values(gold, predictions)
+        """``constant``: equal up to float32 rounding, or no linear signal; ``majority``: R^2 is not above 0."""
+        if is_constant(predictions):
+            return "constant"
+        if gold.size < 3 or is_constant(gold):  # no variance to explain
+            return None
+        if abs(float(np.corrcoef(gold, predictions)[0, 1])) < CORRELATION_THRESHOLD:
+            return "constant"
+        return "majority" if r2(gold, predictions[None], np.ones((1, gold.size)), None)[0, 0] <= 0 else None
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return float(value)

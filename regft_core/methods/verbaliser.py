@@ -109,12 +109,12 @@ class Verbaliser(Regulariser):
     @classmethod
     def check_options(cls, options: VerbaliserConfig, phase: Phase) -> list[str]:
         problems = reads_labels(phase)
-        judged = phase.training.checkpoint != "last" or phase.training.epoch_scores
-        if options.demonstrations == "per_class" and judged:
-            problems.append(
-                "epochs are judged without demonstrations, unlike the finished run; set training: {checkpoint: last, "
-                "epoch_scores: false}"
-            )
+        without = "without demonstrations, unlike the finished run; set"
+        if options.demonstrations == "per_class":
+            if phase.training.checkpoint != "last" or phase.training.epoch_scores:
+                problems.append(f"epochs are scored {without} training: {{checkpoint: last, epoch_scores: false}}")
+            if phase.repeat is not None and phase.repeat.scores:
+                problems.append(f"members of the soup are scored {without} repeat: {{merge: mean}}")
         return problems
 
     @classmethod

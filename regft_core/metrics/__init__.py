@@ -107,7 +107,7 @@ SHIPPED = {
         Metric("mse", _weighted.mse, None, _VALUES, _ERROR, digits=4, unit="squared error", **_AS_IT_IS),
         Metric("pearson", _weighted.pearson, None, _VALUES, _CORRELATION),
         Metric("pearson_spearman", _weighted.pearson_spearman, None, _VALUES, _CORRELATION),
-        Metric("r2", _weighted.r2, _weighted.r2_of_one_run, _VALUES, (-math.inf, 1.0)),
+        Metric("r2", _weighted.r2, None, _VALUES, (-math.inf, 1.0)),
         Metric("spearman", _weighted.spearman, None, _VALUES, _CORRELATION),
     )
 }

@@ -134,19 +134,12 @@ def mse(gold: Array, predicted: Array, weights: Array, positive: int | None) -> 
     return weights @ ((predicted - gold) ** 2).T / len(gold)
 
 
-def r2_of_one_run(gold: Array, predicted: Array, positive: int | None) -> float:
+def r2(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     """Share of the targets' variance that the predictions explain (R^2).
 
     1 - sum (y - p)^2 / sum (y - mean y)^2, which sees the scale of the predictions; a correlation does not. It is 0 for
-    the mean of the targets, negative below it, and 0 where the targets are constant.
+    the mean of the targets, negative below it, and 0 where the targets, or those that a resample drew, are constant.
     """
-    if is_constant(gold):
-        return 0.0
-    return float(1 - np.square(gold - predicted).sum() / np.square(gold - gold.mean()).sum())
-
-
-def r2(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
-    """R^2 of resamples, as ``r2_of_one_run``; 0 where a resample drew one value only."""
     n = float(len(gold))
     y = gold - gold.mean(dtype=np.float64)  # centred on the full sample: no cancellation
     variance = weights @ y**2 / n - (weights @ y / n) ** 2

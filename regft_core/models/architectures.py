@@ -68,6 +68,8 @@ class Architecture:
     norms_add_one: bool = False
     #: ``after_padding``: positions are numbered from the padding id + 1; ``relative``: any length can be read.
     positions: Literal["absolute", "after_padding", "relative"] = "absolute"
+    #: The padding id that positions are numbered from where the family's code has it, whatever the configuration says.
+    padding_id: int | None = None
     #: Whether the base model takes finished attention masks, one for all layers (``global``) or one for each kind of
     #: layer (``by_layer``); None: it builds its own without waiting for a device.
     finished_mask: Literal["global", "by_layer"] | None = None
@@ -90,8 +92,7 @@ def _file(name: str) -> str:
 def architectures() -> dict[str, Architecture]:
     """Return {model_type: row} of every family, in the order of the names.
 
-    Raises ModelError where the package has a model_type twice. A wrong file of a project stops nothing that does not
-    use it.
+    Raises ModelError where the package has a model_type twice; a wrong file of a project stops only what uses it.
     """
     return _rows(FAMILIES.state())[0]
 

@@ -97,10 +97,7 @@ def is_implementation(key: str) -> bool:
 
 
 def plain_config(directory: Path) -> Any:
-    """The configuration of ``directory`` for transformers, without what ``ignored`` lists.
-
-    Raises what transformers raises for a damaged one, or one of an unknown family.
-    """
+    """The configuration of ``directory`` without what ``ignored`` lists; raises whatever transformers raises."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
@@ -184,4 +181,6 @@ def position_count(config: dict[str, Any], architecture: Architecture) -> int | 
     relative = architecture.positions == "relative" or config.get("position_biased_input") is False
     if not isinstance(limit, int) or relative:
         return None
-    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
+    if architecture.positions != "after_padding":
+        return limit
+    return limit - 1 - (config.get("pad_token_id", 1) if architecture.padding_id is None else architecture.padding_id)

@@ -145,10 +145,7 @@ def refuse_foreign(directory: Path, file: str) -> None:
 
 
 def write_served(directory: Path, served: Served, model: Any = None, tokenizer: Any = None) -> None:
-    """Write ``regft.json`` into ``directory``, and ``MLmodel``, by which MLflow loads it (``serve/loaded.py``).
-
-    With a ``model`` and a ``tokenizer`` of transformers' own classes also MLflow's flavour ``transformers``.
-    """
+    """Write ``regft.json``, and ``MLmodel`` for MLflow; ``model``, ``tokenizer``: of transformers' own classes."""
     write_json(directory / FILE, served.model_dump(mode="json"))
     how: dict[str, Any] = {"loader_module": "regft_core.serve.loaded", "python_version": platform.python_version()}
     flavors = {"python_function": how}

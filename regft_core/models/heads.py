@@ -139,10 +139,7 @@ class PooledClassifier(_Classifier):
 
 
 class MaskClassifier(_Classifier):
-    """A masked language model with the surface of a transformers classifier, and its family's names of modules.
-
-    ``head`` are the modules after the encoder as one: hidden vectors [m, H] to vocabulary logits [m, V].
-    """
+    """A masked language model with the surface of a transformers classifier, and its family's names of modules."""
 
     pooling = "mask"
     label_words: Tensor

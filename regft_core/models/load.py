@@ -167,10 +167,7 @@ def _mask_classifier(
 
 
 def draw_parameters(modules: Iterable[nn.Module], config: Any, seed: int, keep: Iterable[nn.Parameter] = ()) -> None:
-    """Draw linears from N(0, initializer_range), zero their biases, reset norms; a pure function of ``seed``.
-
-    Parameters in ``keep`` are left alone.
-    """
+    """Draw linears from N(0, initializer_range), zero biases, reset norms, by ``seed`` alone; not those in ``keep``."""
     generator = torch.Generator().manual_seed(seed)
     std = getattr(config, "initializer_range", None) or getattr(config, "init_std", None) or 0.02
     kept = {id(parameter) for parameter in keep}
@@ -264,10 +261,7 @@ def _refuse_other_faults(
 
 
 class SecondEncoder(nn.Module):
-    """A masked language model from the same checkpoint as the classifier: ``encoder``, and the ``head`` tied to it.
-
-    ``pretrained`` says whether the checkpoint held the head.
-    """
+    """A masked LM from the classifier's checkpoint: ``encoder``, its ``head``, and whether that is ``pretrained``."""
 
     def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
         super().__init__()

@@ -38,10 +38,7 @@ def maskable(batch: Batch, keywords: int) -> Tensor:
 def masked_positions(
     batch: Batch, keywords: int, rate: float, rule: str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """(rows, columns) of the tokens to mask; see :func:`choose_positions`.
-
-    By the rule ``count`` nothing waits for the device: how many there are is known. By ``bernoulli`` it is not.
-    """
+    """(rows, columns) of the tokens to mask, by :func:`choose_positions`; only ``bernoulli`` waits for a device."""
     chosen = choose_positions(maskable(batch, keywords), rate, rule, generator)
     if rule == "bernoulli" or not batch.ordinary:
         rows, columns = chosen.nonzero(as_tuple=True)
@@ -69,11 +66,9 @@ def own_parameters(head: torch.nn.Module, model: torch.nn.Module) -> dict[str, t
 
 
 def take_head(method: Regulariser, head: torch.nn.Module, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
-    """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
+    """Give a masked-LM head that the checkpoint lacks the weights of the phase that the option ``head`` names.
 
-    The option ``head`` of ``method`` names the phase. ``model``: whose parameters the head may share.
-
-    Raises ModelError where no phase trained the head, or it has no weights of its own to train.
+    Raises ModelError where no phase trained the head, or it has no weights beside those that it shares with ``model``.
     """
     own, phase, name = own_parameters(head, model), method.options.head, method.trainee.source.name
     state = {} if phase is None else handed[phase].of("masked_lm")

@@ -146,8 +146,10 @@ class RegftClassifier(PreTrainedModel):
         if not config.separate:
             return [row]
         before, between, after = config.before, config.between, config.after
+        if not between:
+            raise ValueError("The tokenizer puts nothing between two texts: use `regft predict` for pairs.")
         inner = row[len(before) : len(row) - len(after)]
-        places = [i for i in range(len(inner)) if inner[i : i + len(between)] == between] if between else []
+        places = [i for i in range(len(inner)) if inner[i : i + len(between)] == between]
         if len(places) != 1:
             raise ValueError('This model compares two texts: give {"text": ..., "text_pair": ...}.')
         first, second = inner[: places[0]], inner[places[0] + len(between) :]

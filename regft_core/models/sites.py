@@ -14,7 +14,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from regft_core.errors import ModelError
+from regft_core.errors import ModelError, RunFailed
 from regft_core.models.architectures import Architecture, LayerStack, architecture_of, prepared_mask
 
 
@@ -170,10 +170,9 @@ class SiteHooks:
         self._outputs.append(self._entry(function, layers, always))
 
     def on_word_embedding(self, function: EmbeddingHook, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on word embeddings as they are looked up.
+        """Call ``function(tensor, site)`` on word embeddings as they are looked up, before all else.
 
-        That is before positions, segments, norms, dropout and any projection. The tensor depends on the
-        embedding table; a function that must not train it detaches.
+        The tensor depends on the embedding table; a function that must not train it detaches.
         """
         if not self._words:
             table = self._model.base_model.get_input_embeddings().weight  # type: ignore[operator,union-attr]
@@ -213,7 +212,6 @@ class SiteHooks:
         return tensor
 
     def _count(self, key: int) -> int:
-        """Return how often this was called in the pass before."""
         self._calls[key] = self._calls.get(key, 0) + 1
         return self._calls[key] - 1
 
@@ -294,6 +292,13 @@ def classify(
         handles.append(base.register_forward_hook(lambda _base, _args, output: kept.append(output[0])))
     try:
         logits = model(**inputs).logits
+    except ValueError as error:  # BART's own head takes rows with the same number of ends only
+        ends = inputs["input_ids"] == getattr(model.config, "eos_token_id", None)
+        if not isinstance(ends, Tensor) or len(ends.sum(1).unique()) < 2:
+            raise
+        message = "a text holds the token that ends a text (BART's </s>), of which this head reads the last one"
+        hint = "remove it from the texts, or set model: {pooling: last}"
+        raise RunFailed("end-in-text", f"{message}\n    -> {hint}") from error
     finally:
         for handle in handles:
             handle.remove()
@@ -322,19 +327,11 @@ def before_head(model: Any, architecture: Architecture) -> tuple[str, ...]:
 def _mixable(model: Any, architecture: Architecture, prefixes: tuple[str, ...], head: Iterable[str]) -> tuple[str, ...]:
     inside = [*architecture.projections, *filter(None, [architecture.pooler])]
     outside = [*(f"{model.base_model_prefix}.{name}" for name in inside), *before_head(model, architecture)]
-    raw = tuple("." + name for name in architecture.raw_matrices)
-    linear = {
-        f"{name}.weight"
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear)
-        and (name.startswith(prefixes) or any(name == one or name.startswith(f"{one}.") for one in outside))
-    }
-    new = frozenset(head)
-    return tuple(
-        name
-        for name, _ in model.named_parameters()
-        if (name in linear or (raw and name.endswith(raw) and name.startswith(prefixes))) and name not in new
-    )
+    roots, raw = (*prefixes, *(f"{name}." for name in outside)), tuple("." + name for name in architecture.raw_matrices)
+    modules = (name for name, module in model.named_modules() if isinstance(module, nn.Linear))
+    linear = {f"{name}.weight" for name in modules if f"{name}.".startswith(roots)} - {*head}
+    names = (name for name, _ in model.named_parameters())
+    return tuple(name for name in names if name in linear or (name.endswith(raw) and name.startswith(prefixes)))
 
 
 def _norm_parameters(model: nn.Module) -> Iterable[str]:

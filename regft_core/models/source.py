@@ -35,6 +35,12 @@ WEIGHTS = {
     **{"xxlarge": 1.36e9, "xlarge": 6.8e8, "large": 3.02e8, "small": 9.5e6, "base": 8.5e7},
     **{"minilm": 1.06e7, "mpnet": 8.5e7, "chinese-bert-wwm": 8.5e7},
 }
+#: The same by its configuration: what families call the numbers of layers, of hidden units and of inner ones.
+_SIZES = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"),
+    "width": ("hidden_size", "d_model", "dim"),
+    "inner": ("intermediate_size", "d_inner", "hidden_dim", "encoder_ffn_dim"),
+}
 
 
 @dataclass(frozen=True)
@@ -184,19 +190,25 @@ def layers_of(encoder: EncoderConfig, root: Path) -> int:
     """How many layers an alias or a local directory has; raises ModelError where its files do not say."""
     file = _local_path(encoder.name, root) / "config.json"
     config = read_model_json(file, encoder.name)
-    for key in ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"):
-        if isinstance(found := config.get(key), int):
-            return found
+    if (layers := _size(config, "layers")) is not None:
+        return layers
     message = f"model '{encoder.name}' ({file}): no number of layers"
     raise ModelError("bad-model-config", f"{message}\n    -> write num_hidden_layers into that file")
 
 
 def encoder_weights(name: str, root: Path) -> float | None:
     """Return the weights in the encoder's layers: by its configuration, else by its name; None when neither tells."""
-    if name not in ALIASES and (config := json_object(root / name / "config.json")) is not None:
-        layers, width, inner = (config.get(k) for k in ("num_hidden_layers", "hidden_size", "intermediate_size"))
-        return float(layers * (4 * width**2 + 2 * width * inner)) if layers and width and inner else None
+    if name not in ALIASES and (config := json_object(expand(root, name) / "config.json")) is not None:
+        layers, width, inner = (_size(config, what) for what in _SIZES)
+        if layers and width and inner:
+            decoder = config.get("decoder_layers", 0) * (8 * width**2 + 2 * width * inner)  # which attends twice
+            return float(layers * (4 * width**2 + 2 * width * inner) + decoder)
     return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)
+
+
+def _size(config: Mapping[str, Any], what: str) -> int | None:
+    """The size that a configuration gives under one of the names ``_SIZES[what]``."""
+    return next((found for key in _SIZES[what] if isinstance(found := config.get(key), int)), None)
 
 
 def longest_input(source: ModelSource, encoder: EncoderConfig) -> int | None:

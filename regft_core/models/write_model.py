@@ -103,10 +103,9 @@ def _plain_copy(model: Any) -> Any:
 
 
 def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: bool, served: Served) -> Any:
-    """A copy of the tokenizer that truncates to ``longest`` tokens where it is told to truncate.
+    """A copy that truncates to ``longest`` tokens where it is told to, and gives no token types that nobody takes.
 
-    Programs that read tokenizer.json alone get rows as the encoder reads them, of ``max_length`` tokens. Token types
-    that the model does not take are not given.
+    Programs that read tokenizer.json alone get rows as the encoder reads them, of ``max_length`` tokens.
     """
     tokenizer = copy.deepcopy(tokenizer)
     if served.instruction or served.windows > 1:

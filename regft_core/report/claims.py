@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import stdev
 
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
-from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity, signed_quantity
+from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity
 from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
@@ -209,8 +210,9 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
         math.sqrt(sum((weights[key] * getattr(estimate, part)) ** 2 for key, estimate in estimates.items()))
         for part in ("seed_deviation", "standard_error_examples")
     )
+    lowest, highest = paper.ends(test.key)
     # The quantiles of few distinct resamples may miss the mean by rounding.
-    ours = Bounds(value, min(low, value), max(high, value))
+    ours = Bounds(value, min(low, value), max(high, value)).within(lowest - highest, highest - lowest)
     return replace(
         test, ours=ours, seeds=seeds, detectable=detectable_gain(seeds, deviation, error, confidence=level), notes=notes
     )
@@ -233,8 +235,11 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     else:
         return None
     value, parts = -value if lower else value, [paper.printed_parts(row, key) for row in (mine, theirs)]
-    # Of one source alone the interval would be too short.
-    return Bounds(value, *welch_interval(value, [*parts[0], *parts[1]], level)) if all(parts) else Bounds(value)
+    if not all(parts):  # of one source alone the interval would be too short
+        return Bounds(value)
+    lowest, highest = paper.ends(key)
+    interval = welch_interval(value, [*parts[0], *parts[1]], level)
+    return Bounds(value, *interval).within(lowest - highest, highest - lowest)
 
 
 # ------------------------------------------------------------------------------------------- words
@@ -249,8 +254,8 @@ def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
     ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
-    shown = signed_quantity if free else lambda x: f"{math.exp(-x):.2f}×" if ratio else number(x, 2, signed=True)
-    value, low, high = (shown(end).replace("inf", "∞") for end in ends)
+    shown = partial(quantity, signed=True) if free else partial(number, digits=2, signed=True)
+    value, low, high = (f"{math.exp(-end):.2f}×".replace("inf", "∞") if ratio else shown(end) for end in ends)
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 

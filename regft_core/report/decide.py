@@ -133,9 +133,7 @@ def _expected(
 ) -> Iterator[str]:  # fmt: skip
     """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
 
-    Args:
-        usual: the choice without out-of-distribution sets.
-        share: of all rows that the evaluated models were trained on; below 1 the expected score is of all rows.
+    ``usual`` is the choice without out-of-distribution sets, ``share`` that of the rows that the models trained on.
     """
     metric, leader = block.primary, choices[0]
     mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"

@@ -104,20 +104,16 @@ def _found(block: Block, findings: Mapping[str, Finding], confidence: float, ref
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
     scalars, tables = (_by_place(runs, part, sets) for part in ("scalars", "tables"))
     ranges = {name: bounds for run in records for name, bounds in run.ranges.items()}
-    limits = {
-        name: (-math.inf if low is None else low, math.inf if high is None else high)
-        for name, (low, high) in ranges.items()
-    }
     numbers = {}
     for (place, name), by_method in scalars.items():
         for method, values in by_method.items():
-            lowest, highest = limits.get(name, (-math.inf, math.inf))
-            interval = _interval([*values.values()], confidence)
-            if interval is not None:  # few seeds stretch it beyond what the number can be
-                interval = (max(interval[0], lowest), min(interval[1], highest))
+            low, high = ranges.get(name, (None, None))
+            lowest, highest = -math.inf if low is None else low, math.inf if high is None else high
+            interval = _interval([*values.values()], confidence, lowest, highest)
             theirs = by_method.get(reference, {}) if method != reference else {}
             apart = [value - theirs[seed] for seed, value in values.items() if seed in theirs]
-            versus = (sum(apart) / len(apart), _interval(apart, confidence)) if apart else None
+            between = _interval(apart, confidence, lowest - highest, highest - lowest)
+            versus = (sum(apart) / len(apart), between) if apart else None
             numbers[method, place, name] = Number(values, interval, versus)
     shown = {at: [_table(name, own, confidence) for name, own in by.items()] for at, by in tables.items()}
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
@@ -138,8 +134,12 @@ def _by_place(
     }
 
 
-def _interval(values: Sequence[float], confidence: float) -> Bounds | None:
-    return seed_interval(values, confidence) if len(values) > 1 else None
+def _interval(
+    values: Sequence[float], confidence: float, lowest: float = -math.inf, highest: float = math.inf
+) -> Bounds | None:
+    """Student's t interval, cut where the number ends: few seeds would stretch it beyond; None below two."""
+    low, high = seed_interval(values, confidence)
+    return None if math.isnan(low) else (max(low, lowest), min(high, highest))
 
 
 def _table(method: str, tables: Mapping[int, Table], confidence: float) -> ShownTable:

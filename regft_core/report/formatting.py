@@ -91,8 +91,10 @@ def memory(value: int | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value / 2**30:.2f} GiB"
 
 
-def quantity(value: float | None) -> str:
-    """A number of any size, whose unit nobody declared."""
+def quantity(value: float | None, signed: bool = False) -> str:
+    """A number of any size, whose unit nobody declared; a difference with its sign."""
+    if signed and value is not None and value > 0:
+        return f"+{quantity(value)}"
     if value is None or math.isnan(value) or math.isinf(value):
         return number(value)
     if float(value).is_integer() or abs(value) >= 1000:
@@ -100,12 +102,6 @@ def quantity(value: float | None) -> str:
     if abs(value) < 0.001:
         return f"{value:.2e}".replace("-", MINUS)
     return number(value, 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3 if abs(value) >= 0.1 else 4)
-
-
-def signed_quantity(value: float | None) -> str:
-    """``quantity`` of a difference: with its sign."""
-    text = quantity(value)
-    return f"+{text}" if value is not None and not math.isnan(value) and value > 0 else text
 
 
 def setting(value: Any) -> str:

@@ -175,10 +175,7 @@ def alerts(block: Block) -> list[str]:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the decision, what needs action, and the leaderboard of every task, at its largest size.
-
-    A command that is longer than the console is wide stays whole, to be copied.
-    """
+    """Print the decision, what needs action, and the leaderboard of every task, at its largest size."""
     console.print(Group(*_lines(report, console.width)), crop=False)
 
 

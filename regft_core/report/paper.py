@@ -77,6 +77,14 @@ class Paper:
         weights = {task if name == "dev" else f"{task}/{name}": weight for (task, name), weight in parts}
         return weights if set(weights) <= set(self.config.metrics) else {}
 
+    def ends(self, key: str) -> tuple[float, float]:
+        """The lowest and the highest number that a column can have, in points."""
+        parts = [(weight, metrics.find(self.config.metrics[part])) for part, weight in self.weights(key).items()]
+        if not parts:
+            return -math.inf, math.inf
+        low, high = (sum(weight * of.factor * of.range[end] for weight, of in parts) for end in (0, 1))
+        return low, high
+
     def printed_parts(self, row: PublishedRow, key: str) -> list[tuple[float, int]]:
         """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own.
 

@@ -122,9 +122,10 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     ours, parts = mean_of(places)
     difference, otherwise = None, tuple(dict.fromkeys(text for place in places for text in place.otherwise))
     if not otherwise and printed is not None:
-        gap = ours.value - row.recomputed.get(key, printed.value)
-        spread = [*parts, *paper.printed_parts(row, key)]
-        difference = Bounds(gap, *(welch_interval(gap, spread, paper.report.confidence) if parts else ()))
+        theirs = row.recomputed.get(key, printed.value)
+        spread = [*parts, *paper.printed_parts(row, key)] if parts else []
+        gap, ends = ours.value - theirs, [end - theirs for end in paper.ends(key)]
+        difference = Bounds(gap, *welch_interval(gap, spread, paper.report.confidence)).within(*ends)
     beside = (one for one in paper.config.rows if (one.encoder, one.size) == (row.encoder, row.size))
     base = next((one for one in beside if one.method == row.gain_over), None) if key in row.gains else None
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""

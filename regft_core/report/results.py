@@ -166,9 +166,7 @@ def _plain(value: float | None) -> float | None:
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
     """block -> the few numbers of the primary metric that DVC shows; each block becomes a file of ``metrics/``.
 
-    A block is a line of ``dvc metrics show``. Each of its numbers is a column of ``dvc exp show``, which sorts them by
-    name: ``method`` (to take), ``score`` with its interval, its sets out of distribution, all as the page shows them.
-    Of more than two blocks only method and score, so that they stay beside each other.
+    Each number is a column of ``dvc exp show``; of more than two blocks only method and score, so that all fit.
     """
     return {block.name: _shown(block, whole=len(blocks) <= 2) for block in blocks}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from regft_core import metrics
 from regft_core.errors import DataError
-from regft_core.evaluate.evaluated import positive_of
+from regft_core.evaluate.evaluated import constant_score, positive_of
 from regft_core.hooks.compose import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
@@ -30,10 +31,7 @@ TOLERANCE = 1e-6
 
 
 def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixed: Sequence[str]) -> Block:
-    """Compute one block of ``blocks``; ``mixed``: who ran where, when its runs come from several environments.
-
-    Raises DataError where predictions do not give the recorded metrics.
-    """
+    """Compute one block of ``blocks``; ``mixed``: who ran where, when its runs come from several environments."""
     methods, config, primary, reference = inputs.methods, inputs.config, data.primary, inputs.config.reference
     arms = {
         name: {m: arms_of(data, name, m, config, inputs.seeds, data.cells) for m in data.described.metrics}
@@ -108,12 +106,11 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
                 f"but result.json records {recorded[seed].metrics[metric]:.6f}"
                 f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
             )
-    # The score of the best constant answer, one to all folds, as methods are scored; NaN without seeds.
+    if not estimate.seeds:
+        return Score(set_name, metric, estimate, math.nan)
     rows, positive = data.set_rows[set_name], positive_of(data.described, set_name)
-    answers = find(data.described.kind).constant(rows.gold)
-    parts = [slice(None)] if rows.judged is None else [rows.judged[seed] for seed in estimate.seeds]
-    values = [metrics.find(metric).score(rows.gold[at], answers[at], positive) for at in parts]
-    majority = math.fsum(values) / len(values) if estimate.seeds else math.nan
+    parts: list[Any] = [slice(None)] if rows.judged is None else [rows.judged[seed] for seed in estimate.seeds]
+    majority = constant_score(metric, find(data.described.kind), rows.gold, parts, positive)
     return Score(set_name, metric, estimate, majority)
 
 

@@ -1,7 +1,4 @@
-"""The evaluations that ``params.yaml`` switches on, for one run: taken from the run store, or made and put there.
-
-Each has an entry of its own, so switching one on trains nothing, scores nothing and leaves the others alone.
-"""
+"""The evaluations that ``params.yaml`` switches on, for one run: each stored, or made, by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from regft_core.disk.reading import validation_text
 from regft_core.errors import DataError, InputChanged, OutOfMemory, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
-from regft_core.lazy import np
+from regft_core.lazy import Array, np
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of
 from regft_core.runs.context import Context
@@ -32,14 +29,14 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.keys import RUN_FORMAT, scope_of
 from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.phase import produce
-from regft_core.runs.trials import beside
+from regft_core.runs.train import beside
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
+
+log = logging.getLogger(__name__)
 
 
 def _scope(evaluation: Evaluation, options: StrictModel, context: Context) -> Scope:
@@ -54,14 +51,13 @@ def _scope(evaluation: Evaluation, options: StrictModel, context: Context) -> Sc
 
 def evaluation_inputs(context: Context, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
     """Return what decides the findings of one evaluation beside the runs that it sees: the same for every seed."""
-    described = {task: described_task(context.root, task) for task in evaluation.other_tasks(options)}
+    shown = ("content", "primary", "positive_label")
+    others = {task: described_task(context.root, task) for task in evaluation.other_tasks(options)}
     return {
         "evaluation": evaluation.name,
         "options": options.model_dump(mode="json"),
         "code": code_of(_scope(evaluation, options, context)).sha256,
-        "other_rows": {
-            task: {key: of[key] for key in ("content", "primary", "positive_label")} for task, of in described.items()
-        },
+        "other_rows": {task: {key: described[key] for key in shown} for task, described in others.items()},
     }
 
 
@@ -70,8 +66,6 @@ def fitting(context: Context) -> list[tuple[Evaluation, StrictModel]]:
     return [one for one in enabled(context.params).values() if one[0].fits(context.task["kind"])]
 
 
-log = logging.getLogger(__name__)
-
 #: What an evaluation sees of ``task.json``; anything else would be missing from its key.
 _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 
@@ -79,7 +73,7 @@ _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 class JudgedRun:
     """One run with its ``logits`` [n, K] of every set, as all evaluations share it."""
 
-    def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, context: Context, model: FinishedModel, logits: Mapping[str, Array]) -> None:
         self.context, self.model, self.logits = context, model, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
 
@@ -149,9 +143,8 @@ class JudgedRun:
     def _sets(self) -> dict[str, EvaluatedSet]:
         from regft_core.evaluate.evaluated import evaluated_set
 
-        files = set_files(self.context.task).items()
-        rows = {name: read_jsonl(self.context.dataset / file) for name, file in files if name in self.logits}
-        decision = self.model.decision
+        files, decision = set_files(self.context.task), self.model.decision
+        rows = {name: read_jsonl(self.context.dataset / files[name]) for name in files if name in self.logits}
         return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 
     def _model_of(self, method: str) -> FinishedModel:
@@ -171,11 +164,9 @@ class JudgedRun:
 
         folder, described = dataset_folder(self.context.root, task), described_task(self.context.root, task)
         if "dev" not in described["content"]:
-            raise DataError(
-                "no-development-rows",
-                f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
-                "\n    -> name a task whose splits.dev is a file or a share",
-            )
+            what = f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
+            hint = "name a task whose splits.dev is a file or a share"
+            raise DataError("no-development-rows", f"{what}\n    -> {hint}")
         rows = {name: read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev")}
         if changed := [name for name in rows if sha256_text(to_jsonl(rows[name])) != described["content"][name]]:
             files = listing(str(folder / f"{name}.jsonl") for name in changed)
@@ -187,14 +178,14 @@ class JudgedRun:
         return OtherRows(described, train, dev)
 
 
-def to_npy(values: npt.NDArray[Any]) -> bytes:
+def to_npy(values: Array) -> bytes:
     """The file's content, of an array of any shape."""
     stream = io.BytesIO()
     np.save(stream, np.ascontiguousarray(values), allow_pickle=False)
     return stream.getvalue()
 
 
-def from_npy(content: bytes) -> npt.NDArray[Any]:
+def from_npy(content: bytes) -> Array:
     """Return the array that ``to_npy`` was given; raises ValueError for other content."""
-    values: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    values: Array = np.load(io.BytesIO(content), allow_pickle=False)
     return values

@@ -1,9 +1,8 @@
 """The code in the key of a result: what is hashed, and that this process has loaded what is hashed. No torch here.
 
 DVC does not follow imports: a corrected loss would silently keep old results. So every file that the entries of a
-result can import is hashed, without comments, docstrings and annotations of functions, together with the data files
-beside it and the versions of the packages that it imports. Entries are what computes and the plug-ins in use; what a
-plug-in that is not used does is in no other key.
+result (what computes, the plug-ins in use) can import is hashed, without comments, docstrings and annotations of
+functions, together with the data files beside it and the versions of the packages that it imports.
 """
 
 from __future__ import annotations
@@ -60,15 +59,11 @@ class Scope:
         return module in self.entries or not any(dotted.startswith(f"{name}.") for name in (*NEVER, *self.without))
 
 
-# ------------------------------------------------------------------------------------- one file
-
-
 def _write(node: Any, parts: list[str]) -> None:
     """Write out a syntax tree without what does not act, alike in all versions of Python."""
     if isinstance(node, list):
-        for item in node:
-            if not (isinstance(item, ast.stmt) and _does_nothing(item)):
-                _write(item, parts)
+        for item in _acting(node):
+            _write(item, parts)
     elif not isinstance(node, ast.AST):
         parts.append(f"{type(node).__name__} {node!r}")
     elif not isinstance(node, ast.expr_context):
@@ -82,24 +77,25 @@ def _write(node: Any, parts: list[str]) -> None:
         parts.append(")")
 
 
-def _does_nothing(statement: ast.stmt) -> bool:
-    """Whether a statement is a docstring, ``pass``, or for type checkers."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
-    typing = isinstance(statement, ast.If) and getattr(statement.test, "id", "") == "TYPE_CHECKING"
-    return typing or isinstance(statement, ast.Pass)
+def _acting(items: list[Any]) -> Iterator[Any]:
+    """Yield what is no docstring, no ``pass`` and not for type checkers: of ``if TYPE_CHECKING`` what ``else`` runs."""
+    for item in items:
+        if isinstance(item, ast.If) and getattr(item.test, "id", "") == "TYPE_CHECKING":
+            yield from _acting(item.orelse)
+        elif not (isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))):
+            yield item
 
 
 def _imported(statements: list[ast.stmt], package: list[str]) -> Iterator[str]:
     """Dotted names that may be modules, of every import; ``package``: where relative imports start."""
-    for statement in statements:
+    for statement in _acting(statements):
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
             above = package[: len(package) - statement.level + 1] if statement.level else []
             base = ".".join([*above, *([statement.module] if statement.module else [])])
             yield from (f"{base}.{alias.name}" for alias in statement.names)
-        elif not _does_nothing(statement):
+        else:
             for name in ("body", "orelse", "finalbody", "handlers", "cases"):
                 yield from _imported(getattr(statement, name, None) or [], package)
 
@@ -144,8 +140,6 @@ def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]
         data = [name for name in files if not package and counts(name, inside) and not name.endswith(_NO_DATA)]
         yield parent, [os.path.join(parent, name) for name in data]
 
-
-# ------------------------------------------------------------------------------ modules and packages
 
 #: Stand-ins for packages that are imported when they are used.
 _LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}
@@ -216,9 +210,6 @@ def _installed(distribution: str) -> str | None:
 version = cache(_installed)
 
 
-# ------------------------------------------------------------------------------ of all entries
-
-
 class Code(NamedTuple):
     """Code of a scope at one moment: ``files`` and ``states`` by module or data file, versions of ``packages``."""
 
@@ -278,8 +269,6 @@ def code_of(scope: Scope) -> Code:
     return code
 
 
-# ------------------------------------------------------------------------------ of this process
-
 #: Hash of a file as this process met it first: what it computes with.
 _met: dict[str, str] = {}
 #: The clock that stamps files may be this much behind the one that programs read.
@@ -289,8 +278,8 @@ _CLOCK_NS = 10_000_000
 def load(scope: Scope) -> None:
     """Import all modules of a scope, which a result is computed with; called again before the result is written.
 
-    Raises InputChanged where this process may have loaded, or read, another content of a file, or another version of a
-    package, than there is now; ConfigError as ``code_of``.
+    Raises ConfigError as ``code_of``; InputChanged where this process may have loaded, or read, another content of a
+    file, or another version of a package, than there is now.
     """
     code = code_of(scope)
     changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]

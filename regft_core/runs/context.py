@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from regft_core.data.examples import Example, read_jsonl
+from regft_core.data.examples import Example, divide, read_jsonl, text_key
 from regft_core.data.splits import of_refit, of_seed, rows_file, set_files
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import content_sha256
 from regft_core.hooks.registry import Registry
-from regft_core.runs.rows import groups_of, trial_rows
+from regft_core.kinds import find
+from regft_core.rng import derive
+from regft_core.runs.rows import groups_of, split_rows
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
@@ -94,10 +97,7 @@ class Context:
         self._keys: dict[tuple[str, int | None], str] = {}
 
     def anew(self) -> Context:
-        """Return the context of the same job under the same configuration, which reads all inputs again.
-
-        Phases (not members) keep the keys under which this one has taken them from the store, or put them there.
-        """
+        """Return the context of the same job, which reads all inputs again; phases keep keys that they have taken."""
         again = Context(self.job, self.device, self.project)
         again.take({name: key for (name, member), key in self._keys.items() if member is None})
         return again
@@ -132,9 +132,8 @@ class Context:
     @cached_property
     def evaluated(self) -> list[Context]:
         """Of a refit, the evaluated runs that phases may average."""
-        job = replace(self.job, refit=False, evaluated=())
-        jobs = (replace(job, seed=seed, values=values) for seed, values in self.job.evaluated)
-        return [Context(one, self.device, self.project) for one in jobs]
+        runs = (replace(self.job, refit=False, evaluated=(), seed=s, values=values) for s, values in self.job.evaluated)
+        return [Context(job, self.device, self.project) for job in runs]
 
     def key(self, name: str, member: int | None = None) -> str:
         """The key of the result of a phase, or of one member of it, as it was when this was first asked."""
@@ -174,12 +173,17 @@ class Context:
 
     @cached_property
     def held_out(self) -> list[Example]:
-        """Rows of the cell that a trial is scored on, so it must not see them, by its weights or by its choices."""
+        """Rows of the cell that a trial is scored on and must not see: a share, or a stratified fold; whole groups."""
         if not self.without_dev:
             return []
-        rows = read_jsonl(self.rows_file)
-        groups, kind, job = groups_of(self.dataset, rows), self.task["kind"], self.job
-        return [rows[row] for row in trial_rows(rows, groups, kind, self.tuning, job.task, job.seed, job.fold)]
+        job, rows, rounds = self.job, read_jsonl(self.rows_file), self.tuning.rounds
+        groups = groups_of(self.dataset, rows)
+        if job.fold is None:
+            return [rows[row] for row in split_rows(len(rows), self.tuning.split, job.seed, "tuning", 0, groups)[1]]
+        strata = find(self.task["kind"]).strata([row.label for row in rows])
+        units, stream = groups or list(map(text_key, rows)), random.Random(derive(job.seed, "tuning folds", job.task))
+        parts = divide(strata, units, [1 / rounds] * rounds, stream)
+        return [row for row, part in zip(rows, parts, strict=True) if part == job.fold]
 
     @cached_property
     def dev_sha256(self) -> str:

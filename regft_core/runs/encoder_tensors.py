@@ -1,9 +1,8 @@
 """Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
 
-A tensor whose bits are those of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json``
-beside them names it and the encoder's content hash. Drawn tensors (heads) are never left out: no file has them.
-
-What an earlier phase answers to the rows of another is computed here, too: this code is in the key of who learns it.
+A tensor with the bits of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json`` names it
+and the encoder's content hash. Drawn tensors (heads) are never left out: no file has them. What an earlier phase
+answers to the rows of another is computed here, too: this code is in the key of the phase that learns it.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ WEIGHTS = "weights"
 
 
 def load_pretrained(phase: RunPhase, task: Mapping[str, Any] | None = None) -> Any:
-    """The classifier that a phase begins with, before any edit, on the CPU; its drawn head is that of seed 0.
+    """Return the classifier that a phase begins with, before any edit, on the CPU, with the drawn head of seed 0.
 
-    ``task``: of whose kind and labels it is, where that is not the task of the phase's rows.
+    ``task``: whose kind and labels it has, where that is not the task of the phase's rows.
     """
     from regft_core.models.load import load_classifier
     from regft_core.schema import DropoutConfig
@@ -79,9 +78,8 @@ def left_out(phase: RunPhase, stored: StoredRun) -> list[str]:
         return []
     listed = json.loads(stored.read_bytes(FILE))
     if listed["encoder"] != phase.source.content_sha256:
-        raise InputChanged(
-            "input-changed", f"the encoder '{phase.source.name}', of which run {stored.key} has weights, was replaced"
-        )
+        what = f"the encoder '{phase.source.name}', of which run {stored.key} has weights, was replaced"
+        raise InputChanged("input-changed", what)
     return list(listed["tensors"])
 
 

@@ -1,9 +1,7 @@
-"""The environment of a run, as far as its bits may depend on it.
+"""The environment of a run, as far as its bits may depend on it: *recorded* with every result, and no part of its key.
 
-The rule, in one place: the environment is *recorded* with every result and is no part of its key, so
-that a store filled on one machine serves another. Results of different environments are equal only up
-to rounding, so the report refuses to compare them unless ``report.mixed_environments: mark`` says
-that it may (and marks them); a killed run continues only in the environment it was started in.
+So a store filled on one machine serves another. Results of different environments are equal up to rounding only: the
+report refuses to compare them unless ``report.mixed_environments: mark``, and a killed run continues in its own alone.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ def set_up(device: str, execution: ExecutionConfig) -> dict[str, Any]:
 
 
 def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
-    """Device kind and name, CPU threads, and whether kernels are deterministic, as torch has them in this process.
+    """Return device, CPU threads, and whether kernels are deterministic, as torch has them in this process.
 
     ``cuda_graphs``: whether steps may be recorded, which is nothing that torch could be asked.
     """
@@ -44,10 +42,8 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
     described = {"device": kind, "name": name, "threads": torch.get_num_threads(), "deterministic": True}
     # What changes digits beyond that is named where it is on.
     if kind == "cuda":
-        described |= {
-            "name": torch.cuda.get_device_name(device),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        }
+        described["name"] = torch.cuda.get_device_name(device)
+        described["deterministic"] = torch.are_deterministic_algorithms_enabled()
         matrices = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
         described |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
     elif torch.get_float32_matmul_precision() != "highest":

@@ -44,7 +44,7 @@ def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
 
 
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
-    """The metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
+    """Return the metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
 
     A score is None where the model gave something that is no number. ``label``: of the phase, or of a member of it.
     """

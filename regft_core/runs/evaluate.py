@@ -47,8 +47,8 @@ PREDICTIONS, LOGITS = "predictions/", "logits/"
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     """Evaluate (or find the evaluation of) one run, whose record of the stage finetune is ``trained``.
 
-    Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each set's prediction file, and
-    ``evaluations``: what each evaluation that is switched on found. A failed run has no sets.
+    Returns the entry of ``runs`` in ``result.json``, with ``predictions`` (set -> lines of its file) and
+    ``evaluations``; those of a failed run are empty.
     """
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in shared} | {"cost": _cost(trained), "collapsed": None, "sets": {}}
@@ -59,16 +59,11 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
         lambda: made_once(context, evaluation_identity, _scope, "the evaluation", lambda *_: _evaluate(context, model)),
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
-    logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
-    predictions = {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}
+    logits = {name: from_npy(files[f"{LOGITS}{name}.npy"]) for name in result.get("sets", ())}
+    predictions = {name: files[f"{PREDICTIONS}{name}.jsonl"].decode() for name in logits}
     record |= result | {"environment": trained["environment"], "predictions": predictions}
     record["evaluations"] = JudgedRun(context, model, logits).findings() if logits else {}
     return record
-
-
-def _under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Name of the set -> content, of the files of one kind."""
-    return {name.removeprefix(folder).rpartition(".")[0]: files[name] for name in files if name.startswith(folder)}
 
 
 def _cost(trained: dict[str, Any]) -> dict[str, Any]:

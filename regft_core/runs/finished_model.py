@@ -45,8 +45,8 @@ class FinishedModel:
     @cached_property
     def _stack(self) -> Stack:
         """The regularisers of the last phase, for rebuilding what they kept."""
-        kind, labels = self._task["kind"], self._task["labels"]  # where the phase learns from none, too
-        outputs = len(find(kind).output_names(labels))
+        kind = self._task["kind"]  # where the phase learns from no labels, too
+        outputs = len(find(kind).output_names(self._task["labels"]))
         return Stack(self._phase.entries, replace(setting_of(self._phase), kind=kind, num_labels=outputs))
 
     @cached_property

@@ -1,17 +1,17 @@
 """A result is made once: by the code that this process has loaded, under a lock, for the key that it was asked for.
 
-Its key is computed before it is made, and once more before it is written, from all inputs as they are then. Where the
-keys differ, an input was edited meanwhile and nothing is stored.
+The key is computed again before the result is written: where an input was edited meanwhile, nothing is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.data.encode import token_memory, vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import InputChanged, RunFailed
+from regft_core.lazy import Tensor
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of, load
 from regft_core.runs.context import Context
@@ -19,11 +19,8 @@ from regft_core.runs.environment import set_up
 from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.run_phase import kept_tokenizer
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 #: What is stored of a result: its values, named tensors by file, and the content of other files.
-Made = tuple[dict[str, Any], Mapping[str, Mapping[str, "Tensor"]], Mapping[str, str | bytes]]
+Made = tuple[dict[str, Any], Mapping[str, Mapping[str, Tensor]], Mapping[str, str | bytes]]
 
 
 def made_once(
@@ -39,15 +36,13 @@ def made_once(
     """Return a result from the store; else ``make`` makes it. Beside its values are status, error and environment.
 
     Args:
-        identity, scope: of the result, as a context sees its inputs, and the code that makes it; ``what`` names it in
-            messages.
-        make: hears the environment as torch has it now; where it raises RunFailed, that is the result.
+        identity, scope: of the result, as a context sees its inputs, and the code that makes it; ``what`` names it.
+        make: called with the environment as torch has it now; where it raises RunFailed, that is the result.
         key: under which it is asked for; by default that of what is here.
         serves: whether a finished run has what is asked of it.
 
-    Raises:
-        InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
-            process has loaded other code.
+    Raises InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
+    process has loaded other code.
     """
     settled = identity(context) if key is None else None
     key = key or sha256_json(settled)
@@ -56,10 +51,8 @@ def made_once(
         return stored
     settled, of_run = settled or identity(context), f"{what} of {context.job.name}"
     if sha256_json(settled) != key:  # else what the store has under the present key would pass for it
-        raise InputChanged(
-            "out-of-date",
-            f"the encoder, configuration, code, data or packages of {of_run} are no longer those it was trained with",
-        )
+        what = f"the encoder, configuration, code, data or packages of {of_run}"
+        raise InputChanged("out-of-date", f"{what} are no longer those it was trained with")
     code = scope(context)
     files = _files(context, code)
     load(code)

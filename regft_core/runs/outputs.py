@@ -25,9 +25,6 @@ WEIGHTS = "weights"
 
 #: Parts of a record that have files of their own.
 _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
-#: Parts of a finding that are those of its evaluation, not of the run.
-_SHARED = ("description", "options")
-
 #: A run as its stage returns it: the plain values of its record, and the bulky parts.
 Plain = Mapping[str, Any]
 
@@ -83,10 +80,8 @@ def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any
 def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
     """Write the folder of a stage, which appears as a whole or not at all, sealed with its keys (``work.py``).
 
-    Args:
-        settings: beside the runs; ``primary``, the metric, in that of the evaluation.
-        records: of ``RunRecord``, from training with ``curve`` and ``diagnostics`` ([phase, step, name, value]), from
-            the evaluation with ``predictions`` (set -> lines) and ``evaluations`` (by name).
+    ``settings``: beside the runs; with ``primary``, the metric, for an evaluation. ``records``: of ``RunRecord``, with
+    ``curve`` and ``diagnostics`` ([phase, step, name, value]), or ``predictions`` (set -> lines) and ``evaluations``.
     """
     runs = [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
     with atomic_directory(target) as folder:
@@ -98,16 +93,22 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
                 text = io.StringIO()
                 csv.writer(text, lineterminator="\n").writerows([COLUMNS[file], *rows])
                 fill_in(folder / file, text.getvalue().encode())
-        for name, content in _findings(records).items():
-            fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())
+        findings: dict[str, dict[str, Any]] = {}  # by evaluation: what it is, and what it found out about every run
         for record in records:
             for name, lines in record.get("predictions", {}).items():
                 fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", lines.encode())
+            for name, of_run in record.get("evaluations", {}).items():
+                shared = {key: of_run[key] for key in ("description", "options")}
+                content = findings.setdefault(name, {**shared, "runs": []})
+                found = {key: value for key, value in of_run.items() if key not in shared}
+                content["runs"].append({"seed": record["seed"], "key": record["key"], **found})
+        for name, content in findings.items():
+            fill_in(folder / "evaluations" / f"{name}.json", json_text(content).encode())
         seal(folder, keys)
 
 
 def trains_encoder(context: Context) -> bool:
-    """Whether any phase takes optimiser steps that change what the encoder computes, as its methods declare.
+    """Return whether any phase takes optimiser steps that change what the encoder computes, as its methods declare.
 
     LoRA, prefix and prompt tuning freeze the encoder's own tensors and train what they put into it.
     """
@@ -129,18 +130,6 @@ def reads_text(context: Context) -> bool:
     return all(entry.declares.reads != "nothing" for entry in context.last.acting)
 
 
-def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
-    """Content of the file of each evaluation: what it is, and what it found out about every run that it saw."""
-    files: dict[str, dict[str, Any]] = {}
-    for record in records:
-        for name, finding in record.get("evaluations", {}).items():
-            shared = {key: finding[key] for key in _SHARED}
-            of_run = {key: value for key, value in finding.items() if key not in _SHARED}
-            content = files.setdefault(name, {**shared, "runs": []})
-            content["runs"].append({"seed": record["seed"], "key": record["key"], **of_run})
-    return files
-
-
 def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
     """Copy runs of the store into ``weights/``; return how many are new. Raises StoreError without their weights."""
     new = 0
@@ -151,6 +140,7 @@ def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
         if run is None or not run.has_weights:
             hint = "`regft export` trains it again; raise store.budget_gb to keep weights"
             raise StoreError("no-weights", f"{store.path} has no weights of run {key}\n    -> {hint}")
+        run.check()
         with atomic_directory(target) as folder:
             shutil.copytree(run.path, folder, dirs_exist_ok=True)
         new += 1
@@ -158,8 +148,8 @@ def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
 
 
 def take_shared(root: Path, store: RunStore, key: str) -> None:
-    """Put a run of ``weights/`` into the store, if that lacks it. Raises StoreError where it is damaged."""
-    folder = root / WEIGHTS / key
-    if folder.is_dir() and not store.holds(key):
+    """Put a run of ``weights/`` into the store, if that lacks its weights. Raises StoreError where it is damaged."""
+    folder, stored = root / WEIGHTS / key, store.get(key)
+    if folder.is_dir() and (stored is None or stored.pruned):
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         store.add(key, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})

@@ -13,6 +13,7 @@ from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
+from regft_core.lazy import Tensor
 from regft_core.models.architectures import without_dropout
 from regft_core.models.devices import free_memory
 from regft_core.output import ProgressWriter
@@ -30,15 +31,12 @@ from regft_core.settings.layers import place_in
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.loop import EpochScores
     from regft_core.training.merges import Outcome
 
-    #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
-    Tensors = Mapping[str, Mapping[str, Tensor]]
-
+#: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
+Tensors = Mapping[str, Mapping[str, Tensor]]
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
 Need = Literal["result", "state", "weights"]
@@ -63,21 +61,17 @@ def produce(phase: RunPhase, need: Need = "result", member: int | None = None) -
             return True  # a failed one has nothing to give
         if need == "weights":
             return stored.has_weights and "weights" in stored.tensor_names
-        return stored.has_weights or not stored.tensor_names
+        return not stored.pruned
 
     return made_once(
         phase.run,
         lambda now: now.phase(phase.name).identity(member),
         lambda _: scope_of_phase(phase, member),
-        f"phase '{_label(phase, member)}'",
+        f"phase '{member_label(phase.declared.run_name, member)}'",
         make,
         key=phase.key(member),
         serves=serves,
     )
-
-
-def _label(phase: RunPhase, member: int | None) -> str:
-    return member_label(phase.declared.run_name, member)
 
 
 def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
@@ -86,7 +80,7 @@ def _trained(phase: RunPhase, member: int | None, working: OpenRun, weights: boo
 
     run, training = phase.run, phase.training
     free_memory(run.device)  # of phases, members and trials before, which would count in this one's peak
-    inputs, label = phase_inputs(phase, member), _label(phase, member)
+    inputs, label = phase_inputs(phase, member), member_label(phase.declared.run_name, member)
     if reason := phase.dropped_head:
         log.info("%s: phase '%s' draws a new head, for %s", run.job.name, phase.name, reason)
     try:
@@ -119,7 +113,7 @@ def _merged(phase: RunPhase, here: Mapping[str, Any], weights: bool) -> tuple[di
     record = merged_record(results)
     record["marks"] += other_environments(here, ((phase.declared.run_name, result) for result in results))
     if results[-1]["status"] != "ok":
-        failed = f"{_label(*one)}: {results[-1]['error']}"
+        failed = f"{member_label(one[0].declared.run_name, one[1])}: {results[-1]['error']}"
         return record | {"status": "failed", "error": failed}, {}
     need: Need = "weights" if weights or repeat.scores else "state"
     tensors = [_read(of, need, member)[1] for of, member in phase.members]
@@ -153,10 +147,8 @@ def _earlier(phase: RunPhase, need: Need) -> tuple[StoredRun, dict[str, dict[str
     """Return an earlier phase and its tensors as far as they are needed; raises RunFailed when that phase failed."""
     stored, tensors = _read(phase, need)
     if stored.result["status"] != "ok":
-        raise RunFailed(
-            "phase-failed",
-            f"phase '{phase.name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
-        )
+        what = f"phase '{phase.name}' failed: {stored.result['error']}"
+        raise RunFailed("phase-failed", f"{what}\n    -> mend the cause, then run `dvc repro` again")
     return stored, tensors
 
 
@@ -171,9 +163,6 @@ def _handed(phase: RunPhase) -> dict[str, Handed]:
             given = earlier_answers(earlier, given, phase, hidden="hidden" in what)
         by_phase[phase.declared.there(name)] = given
     return by_phase
-
-
-# --------------------------------------------------------------------------- inputs of a training
 
 
 def setting_of(phase: RunPhase) -> Setting:
@@ -201,8 +190,7 @@ def phase_inputs(phase: RunPhase, member: int | None) -> PhaseInputs:
 
     rows, execution, setting = phase.rows, phase.run.params.execution, setting_of(phase)
     if decided := phase.decision_metric:
-        labels = list(rows.labels or ())
-        positive = positive_index(labels, decided["positive_label"], list(range(len(labels))))
+        positive = positive_index({**decided, "labels": rows.labels}, range(len(rows.labels or ())))
         setting = replace(setting, metric=decided["primary"], positive=positive)
     texts, (train_rows, validation_rows, _) = phase.unlabelled, phase.drawn(member)
     return PhaseInputs(
@@ -235,17 +223,15 @@ def _looks(phase: RunPhase, member: int | None) -> list[EpochScores]:
     """The scores of every epoch: those that choose one, and those that are only looked at."""
     from regft_core.training.loop import EpochScores
 
-    looks = []
-    if phase.training.checkpoint != "last":
-        as_published = phase.training.checkpoint == "best_on_dev_as_published"
-        chosen_on = phase.run.dev_rows if as_published else [phase.rows.examples[row] for row in phase.drawn(member)[2]]
+    looks, rule = list[EpochScores](), phase.training.checkpoint
+    if rule != "last":
+        held_out = [phase.rows.examples[row] for row in phase.drawn(member)[2]]
+        chosen_on = phase.run.dev_rows if rule == "best_on_dev_as_published" else held_out
         looks.append(EpochScores("best", judge(phase, chosen_on), keeps_best=True))
     if phase.training.epoch_scores:
         looks.append(EpochScores("watched", judge(phase, phase.run.dev_rows)))
     return looks
 
-
-# ---------------------------------------------------------------------------- the record of a phase
 
 _SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
 
@@ -282,12 +268,10 @@ def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
 def phase_marks(trained: TrainedPhase) -> list[str]:
     """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
     comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks]
-    still = comparing and without_dropout(trained.trainee.model.config)
-    return trained.stack.marks() + [
-        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
-        for r in comparing
-        if still
-    ]
+    if comparing and not without_dropout(trained.trainee.model.config):
+        comparing = []
+    why = "this encoder runs without dropout, so its passes differ by the noise of others or not at all"
+    return trained.stack.marks() + [f"{regulariser.name}: {why}" for regulariser in comparing]
 
 
 def merged_record(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -298,8 +282,7 @@ def merged_record(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
         cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
     cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
-    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
-    cost["peak_memory_bytes"] = max(peaks) if peaks else None
+    cost["peak_memory_bytes"] = max((r["cost"]["peak_memory_bytes"] or 0 for r in done), default=0) or None
     skipped = [result["skipped"] for result in done if result["skipped"]]
     return merged_epoch_scores(done) | {
         "steps": steps,

@@ -1,8 +1,4 @@
-"""The records in ``work/``, as they are written and as they are read.
-
-A field with a default is missing where the stage has nothing to say there.
-A field that nobody here reads is kept in a run, and ignored elsewhere.
-"""
+"""The records in ``work/``, as they are written and as they are read; a run keeps fields that nobody here reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on.
 
-Draws are pure functions of (seed, task, size) and of (seed, phase, member); rows, their split and the names of the
-streams enter the key by content.
+Draws are pure functions of (seed, task, size) and of (seed, phase, member).
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.data.examples import Example, divide, hold_out, read_jsonl, text_key, to_jsonl
+from regft_core.data.examples import Example, hold_out, read_jsonl, text_key, to_jsonl
 from regft_core.data.subsample import Size, draw
 from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.disk.paths import file_state, settled
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
-from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
-from regft_core.schema.params import TuningConfig
 from regft_core.schema.training import TrainingConfig
 
 
@@ -37,8 +34,6 @@ class Summary(NamedTuple):
 
 #: Rows, with the states of their files -> what a key needs of them: a plan asks for those of a cell once a method.
 _summaries: dict[tuple[Any, ...], Summary] = {}
-
-
 #: In a prepared task: the groups of its rows.
 GROUPS = "groups.json"
 
@@ -171,28 +166,24 @@ def split_rows(
     groups: Sequence[str] | None = None,
     setting: str = "data.split",
 ) -> tuple[list[int], list[int]]:
-    """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
+    """Return row numbers to train on, int(share * count), and those set aside; each draw is independent.
 
-    With ``groups``, one for each row, whole groups are set aside, so that the share is met as nearly as they allow.
-    Raises DataError where nothing is left to train on, or all rows are of one group.
+    With ``groups``, one for each row, whole groups are set aside, as near to the share as they allow. DataError where
+    nothing is left to train on, or all rows are of one group.
     """
     if share == 1.0:
         return list(range(count)), []
     stream, cut = random.Random(derive(seed, "split", phase, index)), int(share * count)
     if groups is not None:
         if len(set(groups)) < 2:
-            raise DataError(
-                "too-few-groups",
-                f"phase '{phase}': all {count} training rows are of one group, which is never split, so none can be "
-                "set aside\n    -> take more rows, or name a finer column under columns.group",
-            )
+            what = f"all {count} training rows are of one group, which is never split, so none can be set aside"
+            hint = "take more rows, or name a finer column under columns.group"
+            raise DataError("too-few-groups", f"phase '{phase}': {what}\n    -> {hint}")
         aside = hold_out(groups, count - cut, stream)
         return sorted(set(range(count)) - set(aside)), aside
     if cut == 0:
-        raise DataError(
-            "no-rows-left",
-            f"phase '{phase}': {setting} leaves none of {count} rows to train on\n    -> change it, or take more rows",
-        )
+        what = f"{setting} leaves none of {count} rows to train on"
+        raise DataError("no-rows-left", f"phase '{phase}': {what}\n    -> change it, or take more rows")
     order = list(range(count))
     stream.shuffle(order)
     return sorted(order[:cut]), sorted(order[cut:])
@@ -225,24 +216,3 @@ def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
         "order": label if "order" in vary else phase.run_name,
         "head": f"head/{member or 0}" if "head" in vary else "head",
     }
-
-
-def trial_rows(
-    rows: Sequence[Example],
-    groups: Sequence[str] | None,
-    kind: str,
-    tuning: TuningConfig,
-    task: str,
-    seed: int,
-    fold: int | None,
-) -> list[int]:
-    """Return the rows (numbers) that a trial is scored on: a share, or one stratified fold, which splits no group."""
-    if fold is None:
-        return split_rows(len(rows), tuning.split, seed, "tuning", 0, groups)[1]
-    parts = divide(
-        find(kind).strata([row.label for row in rows]),
-        groups or [text_key(row) for row in rows],
-        [1 / tuning.rounds] * tuning.rounds,
-        random.Random(derive(seed, "tuning folds", task)),
-    )
-    return [number for number, part in enumerate(parts) if part == fold]

@@ -8,8 +8,7 @@ from pathlib import Path
 from regft_core.runs.context import Context, Job, Stage
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import Record, finetune, search
-from regft_core.runs.trials import choice_of
+from regft_core.runs.train import Record, choice_of, finetune, search
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import open_project
 

@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regft_core.disk.canonical import canonical_json, json_text, sha256_file, sha256_json
 from regft_core.disk.files import atomic_directory, explained, fill_in, remove
 from regft_core.disk.reading import Unreadable, read_json
 from regft_core.disk.tensors import read_checked, read_tensors, write_checked, write_tensors
 from regft_core.errors import DamagedRun, PrunedRun, RegftError, StoreError, text_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regft_core.lazy import Tensor
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +32,10 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRun:
-    """A complete run: identity, result, files, and its tensors unless they were pruned, whoever deleted them.
+    """A complete run: identity, result, files, and its tensors unless pruned; its time is when these were read.
 
-    The time of the folder is when tensors were last read. Raises ``DamagedRun`` on construction when the directory is
-    not a complete, intact run: sizes of all files and hashes of the identity and the result are compared with the
-    manifest. Raises another ``StoreError`` when the system refuses to read it.
+    Raises ``DamagedRun`` where sizes of files, or hashes of identity and result, are not those of the manifest, and
+    another ``StoreError`` when the system refuses to read it.
     """
 
     def __init__(self, key: str, path: Path) -> None:
@@ -64,7 +61,7 @@ class StoredRun:
 
         Raises ``DamagedRun``, and ``Unreadable`` when the system refuses to read one, which is no damage.
         """
-        gone = self._pruned
+        gone = self.pruned
         for name in self.entries:
             if name not in gone:
                 self._compare(name, hashed is None or name in hashed)
@@ -89,7 +86,7 @@ class StoredRun:
         return path
 
     @property
-    def _pruned(self) -> list[str]:
+    def pruned(self) -> list[str]:
         """Files of tensors that are not there any more."""
         tensors = (name + TENSORS_SUFFIX for name in self.tensor_names)
         return [name for name in tensors if not (self.path / name).exists()]
@@ -97,7 +94,7 @@ class StoredRun:
     @property
     def has_weights(self) -> bool:
         """Whether the tensors are (still) there; False after pruning and for runs without tensors."""
-        return bool(self.tensor_names) and not self._pruned
+        return bool(self.tensor_names) and not self.pruned
 
     @property
     def tensor_names(self) -> list[str]:
@@ -115,13 +112,10 @@ class StoredRun:
         try:
             return read_tensors(self._compare(name + TENSORS_SUFFIX))
         except StoreError:
-            if not self._pruned:  # else perhaps by another process, a moment ago
+            if not self.pruned:  # else perhaps by another process, a moment ago
                 raise
-        raise PrunedRun(
-            "run-pruned",
-            f"the weights of run {self.key} were deleted to keep the store within its budget "
-            "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget",
-        )
+        budget = "its budget (store.budget_gb in params.yaml); open the run and train it again, or raise the budget"
+        raise PrunedRun("run-pruned", f"the weights of run {self.key} were deleted to keep the store within {budget}")
 
     @property
     def files(self) -> list[str]:
@@ -136,8 +130,8 @@ class StoredRun:
 class OpenRun:
     """The exclusive right to produce one run, within the block of ``RunStore.open``.
 
-    ``finished`` is the complete run if there is one already: use it (train only if its weights were pruned and are
-    needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
+    ``finished`` is the complete run if there is one: train only where its tensors were pruned and are needed. Leaving
+    early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
     """
 
     key: str
@@ -148,7 +142,7 @@ class OpenRun:
     environment: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.finished is not None and (self.finished.has_weights or not self.finished.tensor_names):
+        if self.finished is not None and not self.finished.pruned:
             self._discard(self.path)  # of a process that died right after its commit
 
     @property
@@ -193,15 +187,12 @@ class OpenRun:
         """Make the run complete in one step and drop its checkpoint; a failed training is a result, too.
 
         Args:
-            tensors: name (``weights``) -> named tensors.
-            files: relative path (``predictions/dev.jsonl``) -> content.
-            require_same_tensors: whether tensors that come in the place of pruned ones must have their hashes, for
-                numbers that were derived from those would describe another model. False (devices without
-                deterministic kernels): the new run replaces the old one as a whole.
+            tensors: name (``weights``) -> named tensors; ``files``: relative path (``predictions/dev.jsonl``) -> text.
+            require_same_tensors: whether tensors in the place of pruned ones must have their hashes, for numbers that
+                were derived from those would describe another model. False: the new run replaces the old one.
 
-        Raises:
-            StoreError: the disk refuses; the checkpoint stays then.
-            RegftError: of the guard, which is called last: what this process made is not stored, the checkpoint goes.
+        Raises StoreError where the disk refuses (the checkpoint stays), and what the guard raises, which is called
+        last: nothing is stored then, and the checkpoint goes.
         """
         contents = {IDENTITY: json_text(self.identity), RESULT: json_text(result), **(files or {})}
         with atomic_directory(self.target, self.path / "commit") as folder:
@@ -219,13 +210,12 @@ class OpenRun:
             for name, entry in before.items():
                 new = entries.get(name, {}).get("sha256")
                 if name.endswith(TENSORS_SUFFIX) and new != entry["sha256"]:
-                    raise StoreError(
-                        "not-reproducible",
-                        f"run {self.key}: trained again, its {name} differ from those of the stored result "
-                        f"({new} instead of {entry['sha256']}). The training is not reproducible here (GPU without "
+                    what = (
+                        f"run {self.key}: trained again, its {name} differ from those of the stored result ({new} "
+                        f"instead of {entry['sha256']}). The training is not reproducible here (GPU without "
                         "execution.deterministic, other hardware). To accept the new model with a new result, delete "
-                        f"{self.target} and repeat the stages",
                     )
+                    raise StoreError("not-reproducible", f"{what}{self.target} and repeat the stages")
             try:
                 self.guard()
             except RegftError:

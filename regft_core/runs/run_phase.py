@@ -75,8 +75,6 @@ class RunPhase:
             training = training.model_copy(update={"max_steps": optimiser_steps(training, int(counts["train"]))})
         return replace(phase, training=training)
 
-    # ------------------------------------------------------------------------------------ the encoder, and texts
-
     @cached_property
     def source(self) -> ModelSource:
         """The encoder, as it was when this was first asked."""
@@ -126,8 +124,6 @@ class RunPhase:
         about = {"encoder": self.source.content_sha256, "environment": environment(self.run.device)}
         return Features(vector_memory(), about, self.run.rows_alone)
 
-    # -------------------------------------------------------------------------------------------------- rows
-
     @cached_property
     def rows(self) -> PhaseRows:
         """The rows that the phase trains on. Raises DataError where the stage subsample has not written them."""
@@ -173,8 +169,6 @@ class RunPhase:
     def drawn(self, member: int | None = None) -> tuple[list[int], list[int], list[int]]:
         """Numbers of the rows to train on, of those set aside for the method, and of those that choose the epoch."""
         return run_rows(self.settled, member, self.rows, self.seed)
-
-    # --------------------------------------------------------------------------- what phases have from each other
 
     @property
     def fits_to_checkpoint(self) -> bool:
@@ -224,8 +218,7 @@ class RunPhase:
         """Whether anything starts from, or needs, its weights; the last phase's are the result, if it reads them."""
         if self.name == FINETUNE:
             return compose.answers_without_encoder(self.entries) is None
-        later = self.run.phases[self.run.phases.index(self) + 1 :]
-        return any(one.declared.start == self.name or one.needs.get(self.name, set()) - {"state"} for one in later)
+        return any(p.declared.start == self.name or p.needs.get(self.name, set()) - {"state"} for p in self.run.phases)
 
     @cached_property
     def decision_metric(self) -> dict[str, Any]:
@@ -252,8 +245,6 @@ class RunPhase:
         """Its own members, or the same phase in the evaluated runs; empty where it is trained once."""
         own = range(self.repeat.times if self.repeat else 0)
         return [(run.phase(self.name), None) for run in self.averaged] or [(self, member) for member in own]
-
-    # ------------------------------------------------------------------------------------------------ identities
 
     def key(self, member: int | None = None) -> str:
         """The key of its result, or of that of one member, as it was when this was first asked."""

@@ -9,6 +9,7 @@ a store. Nothing here imports torch before tensors are read or written.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from filelock import FileLock, Timeout
 
-from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove
+from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, replacing
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.runs.run_folder import DAMAGED, MANIFEST, PARTIAL, TENSORS_SUFFIX, OpenRun, StoredRun
 
@@ -63,7 +64,7 @@ class RunStore:
     def get(self, key: str) -> StoredRun | None:
         """Return the complete run of ``key``, or None; a damaged run counts as absent. Needs no lock, writes nothing.
 
-        Raises ``StoreError`` when the system refuses to read the run, ``NotStored`` in a store to look runs up.
+        StoreError when the system refuses to read it, ``NotStored`` in a store to look runs up.
         """
         path = self.directory(key)
         try:
@@ -91,12 +92,9 @@ class RunStore:
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        Args:
-            guard: called right before the run becomes complete; if it raises, nothing is stored.
-            environment: what the bits may depend on without being in the identity; a checkpoint of another environment
-                is not continued.
-
-        Raises ``StoreError`` if the store cannot be written, ``NotStored`` in a store to look runs up.
+        ``guard`` is called right before the run becomes complete: if it raises, nothing is stored. ``environment`` may
+        decide on bits without being in the identity: a checkpoint of another one is not continued. StoreError if the
+        store cannot be written, ``NotStored`` in a store to look runs up.
         """
         if self.stored_only:
             raise NotStored(key)
@@ -137,16 +135,12 @@ class RunStore:
                 remove(aside)
                 path.rename(aside)
                 fsync(path.parent)
-            log.warning(
-                "run %s is damaged: %s. It is now %s, and is trained again when needed", key, damage.reason, aside
-            )
+            what = "run %s is damaged: %s. It is now %s, and is trained again when needed"
+            log.warning(what, key, damage.reason, aside)
             return None
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
-        """Return ``read(ensure())``; a run that is found damaged or pruned in it is ensured once more.
-
-        ``ensure`` finds or trains the run and has closed it; ``read`` loads from it.
-        """
+        """Return ``read(ensure())``; a run that is found damaged or pruned in it is found or trained once more."""
         try:
             return read(ensure())
         except DamagedRun as damage:
@@ -165,9 +159,15 @@ class RunStore:
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
-        """Put a packed run into a store that lacks it; raises StoreError where it is no complete run of this key."""
+        """Put a packed run, or tensors that were pruned here, into the store; StoreError where it is of no such run."""
         with self._locked(key):
-            if self.holds(key):
+            if (stored := self._intact(key)) is not None:
+                for name in stored.pruned:
+                    # Tensors of another training would not be those that its scores are of.
+                    if hashlib.sha256(packed.get(name, b"")).hexdigest() == stored.entries[name]["sha256"]:
+                        with replacing(stored.path / name) as temporary:
+                            temporary.write_bytes(packed[name])
+                            fsync(temporary)
                 return
             with atomic_directory(self.directory(key)) as folder:
                 for name, content in packed.items():
@@ -190,9 +190,8 @@ class RunStore:
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget (by default the store's, if it has one).
 
-        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their results stay) and
-        checkpoints of runs nobody works on. Keys in ``keep`` and runs that are open are spared, so more than the budget
-        may remain, with a warning.
+        Damaged runs that were set aside go first, as a whole; then weights of complete runs (results stay) and
+        checkpoints. Keys in ``keep`` and open runs are spared, so more than the budget may remain, with a warning.
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:
@@ -207,10 +206,8 @@ class RunStore:
                 remaining -= size
                 pruned.append(key)
         if remaining > budget:
-            log.warning(
-                "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use",
-                *(self.path, remaining, budget),
-            )
+            what = "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use"
+            log.warning(what, self.path, remaining, budget)
         return Pruned(total - remaining, remaining, tuple(pruned))
 
     def _with_tensors(self) -> Iterator[tuple[bool, float, str, Path, int]]:

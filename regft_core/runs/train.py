@@ -1,17 +1,36 @@
-"""The phases of one run: those before fine-tuning, each stored by itself, and fine-tuning from what they left."""
+"""The training of one run: its trials, if any, the phases before fine-tuning, and fine-tuning from what they left.
+
+Each phase, and each trial, is stored as a result of its own. With ``selection: split`` a trial trains on a share of the
+run's training rows and is scored on the rest; the run is then trained on all of its rows with the chosen values (nested
+selection: Cawley and Talbot, JMLR 2010). With ``dev_as_published`` a trial trains on all rows and the dev set chooses,
+so the chosen trial is the run; that is marked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
+from regft_core import metrics
+from regft_core.data.examples import to_jsonl
+from regft_core.disk.canonical import sha256_text
 from regft_core.hooks import compose
-from regft_core.runs.context import Context
+from regft_core.runs.code import Scope, code_of
+from regft_core.runs.context import Context, Job
 from regft_core.runs.environment import describe_environment, other_environments
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.keys import RUN_FORMAT, scope_of
+from regft_core.runs.made_once import Made, made_once
 from regft_core.runs.phase import merged_record, produce
+from regft_core.runs.records import Trial
 from regft_core.runs.run_phase import RunPhase
+from regft_core.runs.store import NotStored
 from regft_core.schema.method import epoch_steps
+from regft_core.schema.params import TuningConfig
 from regft_core.settings.cost import sized_cost
+from regft_core.settings.project import Project
 
 Record = dict[str, Any]
 
@@ -96,9 +115,9 @@ def finetune(context: Context, searched: Record) -> Record:
 
 
 def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
-    """Return the declared passes of all phases relative to plain fine-tuning under the shared protocol.
+    """Return the declared passes of all phases relative to plain fine-tuning, None for an encoder of unknown size.
 
-    None where nothing tells the size of an encoder. ``steps``: phase -> steps that it took, all members together.
+    ``steps``: phase -> steps that it took, all members together.
     """
     project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
     for phase in map(context.phase, steps):
@@ -109,3 +128,138 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
         costs.append(cost)
     rows = context.last.rows.summary.length
     return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))
+
+
+def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
+    """Return what was tried and chosen for the run of one seed (``Tuned``), from the records of the trials that choose.
+
+    A trial that failed for a seed is not chosen, unless all failed; of equal trials the first is taken.
+    """
+    sign = 1.0 if metrics.higher_is_better(primary) else -1.0
+
+    def merit(trial: int) -> tuple[float, int]:
+        scores = [record["score"] for record in records if record["trial"] == trial]
+        return sign * fmean(scores) if None not in scores else float("-inf"), -trial
+
+    trials = sorted({record["trial"] for record in records})
+    best, of_run = max(trials, key=merit), [record for record in records if record["seed"] == seed]
+    return {
+        "values": next(record["values"] for record in of_run if record["trial"] == best),
+        "chosen": best,
+        "selection": tuning.selection,
+        "split": tuning.share if tuning.selection == "split" else None,
+        "metric": primary,
+        "seconds": sum(record["seconds"] for record in of_run),
+        "trials": [_over_folds([record for record in of_run if record["trial"] == trial]) for trial in trials],
+    }
+
+
+def _over_folds(records: Sequence[Record]) -> Record:
+    """One trial of one run: the mean over its folds, None where one of them failed."""
+    first, scores = records[0], [record["score"] for record in records]
+    failed = next((record for record in records if record["score"] is None), first)
+    together = {
+        "status": failed["status"],
+        "error": failed["error"],
+        "score": None if None in scores else fmean(scores),
+        "seconds": sum(record["seconds"] for record in records),
+        "steps": sum(record["steps"] or 0 for record in records),
+    }
+    return {key: (first | together)[key] for key in Trial.model_fields}
+
+
+def trials_that_choose(project: Project, job: Job) -> list[Job]:
+    """The trials (of all seeds, where these choose together) that choose for a run, in order, once for each fold."""
+    tuning = project.params.tuning
+    folds = [None] if tuning is None or tuning.folds is None else range(tuning.folds)
+    together = tuning is not None and tuning.selection != "split"
+    return [
+        replace(job, seed=seed, values=values, trial=number, fold=fold)
+        for seed in (project.params.grid.seeds if together else [job.seed])
+        for number, values in enumerate(project.trials(job.method))
+        for fold in folds
+    ]
+
+
+def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
+    """Return the choice of the trials of one run of the grid; None where nothing is tuned, or the job has its values.
+
+    A trial that is not stored (any more) is run here; NotStored for a job that is ``stored_only``.
+    """
+    trials = [] if job.refit or job.values is not None else trials_that_choose(project, job)
+    if not trials or project.params.tuning is None:
+        return None
+    stored = [look_up_trial(trial, project) for trial in trials]
+    if job.stored_only and None in stored:
+        raise NotStored(job.name)
+    records = [record or try_values(trial, project, device=device) for trial, record in zip(trials, stored)]
+    return choose(records, project.params.tuning, project.tasks[job.task].primary, job.seed)
+
+
+def look_up_trial(trial: Job, project: Project) -> Record | None:
+    """The record of a trial if all of it is in the store, else None; imports no torch."""
+
+    def look_up() -> Record | None:
+        try:
+            return try_values(replace(trial, stored_only=True), project)
+        except NotStored:
+            return None
+
+    return project.once(("trial", trial.name), look_up)  # each seed of a cell may ask for the trials of all
+
+
+def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
+    """Train one trial and score it; ``score`` is None when it failed."""
+    context = Context(job, device, project)
+    searched = search(context)
+    trained, cost = finetune(context, searched), searched["cost"]
+    record = {name: trained[name] for name in ("size", "seed", "key", "status", "error")} | {
+        "trial": job.trial,
+        "values": dict(job.values or {}),
+        "score": None,
+        "seconds": cost["train_seconds"] + cost["fit_seconds"] + (trained.get("seconds") or 0.0),
+        "steps": (searched["steps"] or 0) + trained.get("steps", 0),
+    }
+    if trained["status"] != "ok":
+        return record
+
+    def score(*_: Any) -> Made:
+        from regft_core.evaluate.evaluated import primary_score
+
+        model, examples = FinishedModel(context), context.held_out if context.without_dev else context.dev_rows
+        labels = [example.label for example in examples]
+        value = primary_score(model.answer(examples), labels, context.task, model.decision)
+        return {"score": value}, {}, {}
+
+    result = made_once(context, score_identity, _score_scope, "the score of a trial", score).result
+    return record | {name: result.get(name) for name in ("status", "error", "score")}
+
+
+def score_identity(context: Context) -> Record:
+    return {
+        "format": RUN_FORMAT,
+        "phase": "trial score",
+        "run": context.last.key(),
+        "rows": sha256_text(to_jsonl(context.held_out)) if context.without_dev else context.dev_sha256,
+        "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
+        "model": context.last.reading,
+        "code": code_of(_score_scope(context)).sha256,
+    }
+
+
+def _score_scope(context: Context) -> Scope:
+    task = context.task
+    return scope_of("evaluate", (), [task["kind"]], [task["primary"]], context.last.source)
+
+
+def chosen(job: Job, project: Project, device: str = "cpu") -> Context:
+    """Return a run with the values that its trials choose, where these are tuned; raises as ``choice_of``."""
+    tuned = choice_of(job, project, device=device)
+    return Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)
+
+
+def beside(context: Context, method: str) -> Context:
+    """The context of ``method``'s run beside that of ``context``."""
+    if method == context.job.method:
+        return context
+    return chosen(replace(context.job, method=method, values=None), context.project, context.device)

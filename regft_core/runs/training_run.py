@@ -1,8 +1,6 @@
 """Train one phase of one run: build the model, let the regularisers prepare it, fit, loop.
 
-Everything that a phase's result depends on passes through here as plain values; where they come
-from (files, the run store, the grid) is not known. The code reachable from this module is the code
-in a run's key.
+All that a phase's result depends on passes through here as plain values; the code reachable from here is in its key.
 """
 
 from __future__ import annotations
@@ -192,8 +190,8 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     """Run a phase to its end, with ``loop_options`` of :class:`Loop`; the trainee keeps its weight views in place.
 
-    Raises RunFailed where the loss became NaN, ModelError where a regulariser cannot act on this encoder, RegftError
-    where another thread of this process loads or trains a model.
+    RunFailed for a loss of NaN, ModelError where a regulariser cannot act on this encoder, RegftError where another
+    thread of this process loads or trains a model.
     """
     phase = prepare(inputs, **loop_options)
     if (loop := phase.loop) is not None:

@@ -1,21 +1,19 @@
 """The files in ``work/``: where each is, how it is read, and what its folder was made from.
 
-``key.json`` in a folder below ``work/`` has the keys of its content, as the plan gives them, and the hash of every
-other file. A folder whose keys are those of the plan and whose files are as written is left alone,
-whether a stage or ``dvc checkout`` put it there.
+``key.json`` in a folder has the keys of its content, as the plan gives them, and the hash of every other file. Where
+both are as planned and written the folder is left alone, whether a stage or ``dvc checkout`` put it there.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -36,26 +34,17 @@ R = TypeVar("R", bound=Record)
 MANIFEST, RESULT, CURVES, LOGGED = "manifest.json", "result.json", "curves.csv", "method_metrics.csv"
 
 
-def _number(text: str) -> float:
-    return float(text) if text else math.nan
-
-
-def _whole(text: str) -> int:
-    return int(float(text))
-
-
 #: Numbers of a step of training.
 CURVE = ["loss", "learning_rate", "gradient_norm"]
-_PLACE: dict[str, Callable[[str], Any]] = {"seed": int, "phase": str, "step": _whole}
+_PLACE: dict[str, Callable[[str], Any]] = {"seed": int, "phase": str, "step": lambda text: int(float(text))}
 #: Columns of the files of steps, and how each is read: curves, and the numbers that methods log.
 COLUMNS = {
-    CURVES: _PLACE | dict.fromkeys(("epoch", *CURVE), _number),
+    CURVES: _PLACE | dict.fromkeys(("epoch", *CURVE), lambda text: float(text or "nan")),
     LOGGED: _PLACE | {"name": str, "value": float},
 }
 
 
-@dataclass(frozen=True)
-class Predictions:
+class Predictions(NamedTuple):
     """Predictions of one run on one set, by row; ``scored``: probabilities of the labels, or the value."""
 
     ids: list[str]
@@ -110,9 +99,9 @@ class Work:
         return Predictions(ids, gold, predicted, scored)
 
     def steps(self, name: str, cell: Cell, seeds: Sequence[int]) -> pd.DataFrame:
-        """Read ``CURVES`` or ``LOGGED`` of search and finetune, in the order of ``seeds``; empty without the files.
+        """Read ``CURVES`` or ``LOGGED`` of search and finetune, with ``COLUMNS``, in the order of ``seeds``.
 
-        The columns are ``COLUMNS``. A number that was not recorded is NaN.
+        Empty without the files. A number that was not recorded is NaN.
         """
         import pandas as pd
 
@@ -129,14 +118,14 @@ class Work:
         return pd.DataFrame(rows, columns=[*readers])
 
     def task_file(self, task: str) -> Path:
-        return self.root / "work" / "datasets" / task / "task.json"
+        return dataset_folder(self.root, task) / "task.json"
 
     def task(self, task: str) -> PreparedTask:
         return read(self.task_file(task), PreparedTask, "subsample")
 
     def groups(self, task: str) -> dict[str, dict[str, str]]:
         """Set -> identifier of each of its rows -> the row's group; empty for a task without groups."""
-        path = self.root / "work" / "datasets" / task / "groups.json"
+        path = dataset_folder(self.root, task) / "groups.json"
         return dict(_json(path, "subsample")) if path.is_file() else {}
 
     def subsample_file(self, task: str, size: str) -> Path:
@@ -159,7 +148,7 @@ def dataset_folder(root: Path, task: str) -> Path:
 
 def described_task(root: Path, task: str) -> dict[str, Any]:
     """Return ``task.json`` of a task. Raises DataError where the stage subsample has not written it."""
-    path = dataset_folder(root, task) / "task.json"
+    path = Work(root).task_file(task)
     if not path.is_file():
         raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage subsample) first")
     return read_json(path, dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -25,6 +25,10 @@ class Bounds:
     value: float
     low: float = math.nan
     high: float = math.nan
+
+    def within(self, lowest: float, highest: float) -> Bounds:
+        """The interval within what the number can be: few seeds would stretch it beyond 100%."""
+        return replace(self, low=max(self.low, lowest), high=min(self.high, highest))
 
 
 def outcome(ours: Bounds, n_seeds: int, printed: Bounds | None = None) -> Outcome:

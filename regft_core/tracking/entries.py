@@ -1,7 +1,4 @@
-"""Entries for trackers, made of the files under ``work/`` and ``reports/``. Nothing here imports MLflow.
-
-Only files are read, so a cell that DVC restored from its cache looks the same as one that was trained here.
-"""
+"""Entries for trackers, made of the files under ``work/`` and ``reports/`` alone. Nothing here imports MLflow."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -33,12 +30,8 @@ from regft_core.tracking.numbers import (
     read_curves,
     scores_of,
     soup_table,
-    tensor_artifacts,
     trials_table,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 VERDICTS = ("verdict_reference", "verdict_control", "verdict_replacement")
 R = TypeVar("R", RunRecord, FindingRecord)
@@ -74,18 +67,12 @@ class Entry:
     tensors: Sequence[Path] = ()
     nested: Sequence[Entry] = ()
 
-    def artifacts(self) -> dict[str, str | Path | pd.DataFrame | Figure]:
-        """Return the files, with tables and figures of the stored tensors."""
-        return {**self.files, **tensor_artifacts(self.tensors)}
-
 
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path) -> list[Entry]:
-    """The entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
+    """Return the entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
 
-    Args:
-        store: the run store, for what only it has of a phase: cost, and tensors.
-
-    Raises DataError where a file of ``work/`` is not what it should be, StoreError for the report's numbers.
+    ``store``: the run store, for cost and tensors of phases. DataError where a file of ``work/`` is not what it should
+    be, StoreError for the report's numbers.
     """
     work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     trained = [cell for cell in cells if work.result_file("finetune", cell).is_file()]
@@ -124,7 +111,8 @@ class _CellFiles:
         self.evaluations = self._current(result.runs if result else ())
         self.findings = {name: self._current(found.runs) for name, found in work.findings(cell).items()}
         searched = work.search(cell).runs if work.result_file("search", cell).is_file() else ()
-        self.searches = {run.seed: run for run in searched}
+        # A search may have run again since.
+        self.searches = {r.seed: r for r in searched if r.seed in self.runs and r.phases == self.runs[r.seed].phases}
         self.curves = read_curves(work, cell, list(self.runs.values()))
         self.params = parameters(cell, self.manifest.settings)
         self.config = {"config.yaml": self.manifest.config} if self.manifest.config else {}
@@ -151,11 +139,8 @@ class _CellFiles:
             row = score = {}
         verdicts = {role: row.get(role) or "" for role in VERDICTS}
         verdicts["no_better_than_constant"] = ", ".join(row.get("no_better_than_constant") or ())
-        bounds = {
-            f"score_{side}": as_shown(score[side], self.primary)
-            for side in ("low", "high")
-            if score.get(side) is not None
-        }
+        sides = (side for side in ("low", "high") if score.get(side) is not None)
+        bounds = {f"score_{side}": as_shown(score[side], self.primary) for side in sides}
         first = {name: means[name] for name in means if name == "score"}  # in the order of the run's page
         digest = _digest([run.identity for run in runs], self.params, self.mark, verdicts, bounds)
         return Entry(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Characters of a parameter that MLflow takes, and of a dataset's digest.
 LONGEST, DIGEST = 6000, 32
+#: What MLflow has in no name and ``label_values`` of a task may have (``+``), so it becomes its code point (``_x2b_``).
+_FOREIGN = re.compile(r"[^\w.\- :]")
 #: Metrics with a value at every step; MLflow's page has them in a section of this name, before the others.
 SECTION = "curves/"
 #: Name, digest, context (``training`` or ``evaluation``), folder and number of rows.
@@ -41,7 +44,9 @@ class Point(NamedTuple):
 def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
     """Every setting of a cell by its path (``phases.search.repeat.times``); what is not set is left out."""
     flat = {"method": cell.method, "task": cell.task, "size": cell.size}
-    flat |= {dotted(path): value for path, value in leaves(settings) if value is not None}
+    for path, value in leaves(settings):
+        if value is not None:
+            flat[_FOREIGN.sub(lambda sign: f"_x{ord(sign[0]):x}_", dotted(path))] = value
     texts = {name: value if isinstance(value, str) and value else json.dumps(value) for name, value in flat.items()}
     return {
         name: text if len(text) <= LONGEST else f"{text[: LONGEST - 80]}... sha256 {sha256_text(text)}"
@@ -54,12 +59,12 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
     curves: dict[int, dict[str, list[Point]]] = {run.seed: {} for run in runs}
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
-        if value is not None:
+        if value is not None and not math.isnan(value):
             curves[seed].setdefault(phase, []).append(Point(SECTION + name, value, step))
 
     for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves)).itertuples(index=False):
         for name, value in zip(CURVE, values, strict=True):
-            add(seed, phase, name, step, None if math.isnan(value) else value)
+            add(seed, phase, name, step, value)
     for seed, phase, step, name, value in work.steps(LOGGED, cell, list(curves)).itertuples(index=False):
         add(seed, phase, name, step, value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
@@ -88,11 +93,11 @@ def costs_of(run: RunRecord, evaluation: RunRecord | None) -> dict[str, float]:
 
 def datasets(work: Work, cell: Cell, names: Iterable[str], seed: int) -> Iterator[Dataset]:
     """The rows of a seed, then the evaluated sets of the task."""
-    name = f"{cell.task}-{cell.size}"
     if work.subsample_file(cell.task, str(cell.size)).is_file():
         subsample = work.subsample(cell.task, str(cell.size))
         if (drawn := subsample.seeds.get(str(seed))) is not None:
-            yield name, drawn.sha256[:DIGEST], "training", f"work/subsamples/{name}", subsample.n
+            folder = f"work/subsamples/{cell.task}/{cell.size}"
+            yield f"{cell.task}-{cell.size}", drawn.sha256[:DIGEST], "training", folder, subsample.n
     if work.task_file(cell.task).is_file():
         task = work.task(cell.task)
         for name in names:
@@ -114,16 +119,21 @@ def tensor_artifacts(files: Iterable[Path]) -> dict[str, pd.DataFrame | Figure]:
     artifacts: dict[str, pd.DataFrame | Figure] = {}
     for file in files:
         try:
-            tensors = {name: values for name, values in sorted(load_file(file).items()) if values.size}
+            tensors = sorted(load_file(file).items())
         except (OSError, SafetensorError, TypeError):  # pruned, or of a type that numpy lacks (bf16)
             continue
         rows, samples = [], []
-        for name, values in tensors.items():
-            sample = values.ravel()[:: -(-values.size // _SAMPLED)].astype(float)  # masks, too
+        for name, values in tensors:
+            sample = values.ravel()[:: values.size // _SAMPLED + 1].astype(float)  # masks, too
+            sample = sample[np.isfinite(sample)]
+            if not sample.size:
+                continue
             shape = "x".join(map(str, values.shape)) or "1"
             quantiles = zip(("min", "q05", "median", "q95", "max"), np.quantile(sample, [0, 0.05, 0.5, 0.95, 1]))
             rows.append({"tensor": name, "shape": shape, "mean": sample.mean(), "std": sample.std(), **dict(quantiles)})
             samples.append(sample)
+        if not samples:
+            continue
         figure = Figure(figsize=(6, 4), layout="constrained")
         axis = figure.subplots()
         axis.hist(np.concatenate(samples), bins=50)

@@ -56,10 +56,7 @@ def require_port(port: int) -> None:
 
 
 def serve(root: Path, port: int, experiment: str) -> None:
-    """Serve the database until interrupted, and print the address of the experiment's runs.
-
-    Raises RegftError where the server does not start or ends by itself.
-    """
+    """Serve the database until interrupted, and print the address of its runs; RegftError where the server ends."""
     log = root / "mlartifacts" / "server.log"
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from regft_core.disk import files
 from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.files import LEFTOVER_SECONDS, atomic_directory, temporary_name, write_json, write_text
 from regft_core.disk.reading import read_json, read_record
@@ -120,6 +122,21 @@ def test_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (target / "sub" / "file").read_text() == "second"
     assert not (target / "old").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_another_process_may_sweep_the_directory_that_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swept(path: Path) -> None:
+        if path.exists():
+            shutil.rmtree(path)
+            raise FileNotFoundError(path)
+
+    monkeypatch.setattr(files, "remove", swept)
+    for content in ("first", "second"):
+        with atomic_directory(tmp_path / "out") as directory:
+            (directory / "file").write_text(content)
+    assert (tmp_path / "out" / "file").read_text() == "second"
 
 
 DAMAGED = {

@@ -78,6 +78,11 @@ def test_f1_counts_the_positive_label_where_the_other_set_has_it():
     result = scored(unequal, task).sets["other"]
     assert result["metrics"]["f1"] == pytest.approx(2 * 3 / (4 + 4))  # of "false" it would be 1/2
     assert result["majority"]["f1"] == pytest.approx(2 * 4 / (4 + 6))
+    # Where what counts is rare, the constant answer that a method has to beat is that one: of "false" it would be 0.
+    rare = judge("other", confident([1, 1, 1, 0, 0, 1], 2), [1, 1, 1, 1, 0, 0], task, **named)
+    result = scored(rare, task).sets["other"]
+    assert result["majority"]["f1"] == pytest.approx(2 * 2 / (2 + 6))
+    assert result["majority"]["accuracy_f1"] == pytest.approx((1 / 3 + 1 / 2) / 2)
 
 
 def test_metrics_can_be_recomputed_from_the_rows():

@@ -37,6 +37,7 @@ always: [majority, tfidf_logistic, linear_probe]
 methods: [lp_ft_share, vanilla_no_dropout]
 prefer: [lp_ft_share, linear_probe]
 unlabelled: [distil_unlabelled]
+refit: {lp_ft_share: {train: 2}}
 training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
 tuning:
   folds: 2
@@ -83,7 +84,8 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert params["methods"] == ["majority", "tfidf_logistic", "linear_probe", "lp_ft_share", "vanilla_no_dropout"]
     assert params["grid"] == {"tasks": ["reviews"], "sizes": ["full"], "seeds": list(range(6))}
     assert {name for name, trials in params["tuning"]["methods"].items() if trials} == {"lp_ft_share"}
-    assert params["method_settings"] == {"vanilla_no_dropout": {"training": {"learning_rate": 1e-3}}}
+    settings = {"vanilla_no_dropout": {"training": {"learning_rate": 1e-3}}}
+    assert params["method_settings"] == settings | {"lp_ft_share": {"phases": {"train": {"refit": 2}}}}
     # The rows have under 16 tokens; new texts may have more.
     assert params["model"]["max_length"] == 128
     task = yaml.safe_load((folder / "pipelines" / "tasks" / "reviews.yaml").read_text())

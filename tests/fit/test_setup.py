@@ -79,6 +79,18 @@ def test_it_says_what_more_minutes_would_buy(budget: float, more: str) -> None:
     assert choose(PRESET, PRESET.methods, ("large", "small"), 9, 9, lambda s: 60 * seconds(s), budget, False)[1] == more
 
 
+@pytest.mark.parametrize(("budget", "setup"), [(65, (False, 1)), (90, (True, 1)), (200, (True, 2))])
+def test_more_trainings_of_the_final_model_come_before_a_second_repeat(budget: float, setup: tuple[bool, int]) -> None:
+    preset = PRESET.model_copy(update={"refit": {"share": {"finetune": 3}}})
+    methods = preset.methods[:1]
+    chosen = choose(
+        preset, methods, ("small",), 200, 50, lambda s: seconds(s) + 20 * s.refit, budget / 60, may_forecast=False
+    )[0]
+    assert (chosen.refit, chosen.repeats) == setup
+    alone = choose(preset, methods, ("small",), 200, 50, lambda s: seconds(s) + 20 * s.refit, 39 / 60, False)[0]
+    assert (alone.methods, alone.refit) == (("probe",), False)
+
+
 def test_too_few_minutes_say_how_many_are_needed() -> None:
     with pytest.raises(ConfigError) as error:
         chosen(3)

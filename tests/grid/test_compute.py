@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -162,6 +163,10 @@ def test_some_cells_are_computed_with_all_that_they_need_and_the_others_left(
     edit_method(project, "hype_n", "1.0e-5", "1.0e-4")
     compute_only(project, "evaluate", ["vanilla"], quiet)
     assert tree(project) == before
+    failures = project / "work/evaluate/failures.json"
+    failures.write_text(json.dumps({f"hype_n/{CELL}": "of another call", f"removed/{CELL}": "no longer in the grid"}))
+    compute_only(project, "evaluate", ["vanilla"], quiet)
+    assert read_json(failures) == {f"hype_n/{CELL}": "of another call"}
 
 
 def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
@@ -224,7 +229,7 @@ def test_the_plan_has_no_path_and_no_time(project: Path, tmp_path: Path) -> None
 def test_what_changes_the_key_of_a_tuned_cell(tuned: Callable[..., Path]) -> None:
     root = tuned("vanilla")
     first = plan(root)
-    change(root, execution={"workers": 2})
+    change(root, execution={"executor": "processes", "workers": 2})
     assert plan(root) == first
     for changes in (
         {"tuning": {"values": {"training.learning_rate": [1e-6, 2e-3]}}},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regft_core.disk.reading import read_json
-from regft_core.grid import time
+from regft_core.grid import jobs, time
 from regft_core.grid.cell_keys import cached_seeds, cell_keys, stale_cells
 from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, assumed, estimate, set_sizes, spend, still_to_train
@@ -221,6 +221,20 @@ def test_a_step_is_measured_once_for_all_methods_and_kept(
     assert len(requests) == 3
 
 
+def test_a_measurement_is_of_one_device_and_its_kernels(
+    project: Path, requests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(project, execution={"executor": "processes", "device": "auto"})
+    for devices, count in ((["cpu"], 1), (["cuda:0"], 2), (["cpu"], 2)):  # a GPU that is hidden for one call
+        for module in (time, jobs):
+            monkeypatch.setattr(module, "visible_devices", lambda _, devices=devices: devices)
+        assert "measured" in estimate(open_project(project)).speed
+        assert len(requests) == count
+    change(project, execution={"deterministic": False})
+    estimate(open_project(project))
+    assert [request["kernels"] for request in requests] == [[True, False], [True, False], [False, False]]
+
+
 def test_sizes_are_those_of_the_prepared_rows(project: Path) -> None:
     opened = open_project(project)
     task = opened.params.grid.tasks[0]
@@ -245,6 +259,7 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     change(project, execution={"executor": "slurm", "device": "auto"})
     elsewhere = estimate(open_project(project))
     assert "slurm" in elsewhere.note
+    assert elsewhere.parallel == 64  # jobs at once, which execution.workers says nothing about
     change(project, execution={"device": "cpu"})
     assert estimate(open_project(project)).seconds > 100 * elsewhere.seconds
     change(project, model={"name": "FacebookAI/roberta-base", "revision": "e2da8e2f811d1448a5b465c236feacd80ffbac7b"})

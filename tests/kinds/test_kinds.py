@@ -11,7 +11,8 @@ import torch
 from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError
 from regft_core.kinds import find, of_model
-from regft_core.kinds._judging import CORRELATION_THRESHOLD, warn_if_permuted, warn_if_reversed
+from regft_core.kinds._judging import warn_if_permuted, warn_if_reversed
+from regft_core.kinds.regression import CORRELATION_THRESHOLD
 from regft_core.schema.tasks import TaskConfig
 from regft_core.training.distances import divergence, kl, squared_difference, symmetric_kl
 from tests.small_project import TASK, also

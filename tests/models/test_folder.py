@@ -141,6 +141,9 @@ def test_inputs_that_were_not_trained_on_are_refused(load, tmp_path):
     separate, _ = exported(load("bert", pooling="mean", rows_per_example=2), tmp_path / "one", "classification", True)
     with pytest.raises(ValueError, match="two texts"):
         answered(separate, TEXTS[:1], trust_remote_code=True)
+    one_end, _ = exported(load("qwen3", pooling="last", rows_per_example=2), tmp_path / "four", "classification", True)
+    with pytest.raises(ValueError, match="nothing between two texts"):  # Qwen3 ends a pair, and divides it by nothing
+        answered(one_end, PAIRS[:1], trust_remote_code=True)
     joint, _ = exported(load("bert", pooling="mean"), tmp_path / "two", "classification", True)
     model = AutoModelForSequenceClassification.from_pretrained(joint, trust_remote_code=True)
     with pytest.raises(ValueError, match="tokens"):

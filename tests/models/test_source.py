@@ -9,8 +9,10 @@ import pytest
 
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models import source as module
+from regft_core.models.architectures import architecture_of
+from regft_core.models.checkpoint_files import position_count
 from regft_core.models.sites import classify
-from regft_core.models.source import encoder_problems, resolve_model
+from regft_core.models.source import encoder_problems, encoder_weights, resolve_model
 from regft_core.schema.training import EncoderConfig
 from tests.errors import raises_code
 from tests.models.conftest import edited
@@ -104,6 +106,17 @@ def test_the_longest_allowed_input_runs_and_no_longer_one(architecture, longest,
     if limited:
         with raises_code(ModelError, "input-too-long", f"for {longest} only"):
             resolve_model(EncoderConfig(name=path, max_length=longest + 1), Path("."))
+
+
+def test_mpnet_counts_positions_from_one_whatever_its_padding_is(load):
+    """Its configuration may name another padding, which its code does not read."""
+    config = load("mpnet").model.config.to_dict() | {"pad_token_id": 0}
+    assert position_count(config, architecture_of("mpnet")) == 158
+
+
+@pytest.mark.parametrize(("architecture", "weights"), [("bert", 16384), ("xlnet", 16384), ("distilbert", 16384)])
+def test_the_weights_of_a_folder_are_counted_whatever_its_family_calls_its_sizes(architecture, weights, load):
+    assert encoder_weights(str(load(architecture).source.path), Path(".")) == weights
 
 
 def in_place(path):

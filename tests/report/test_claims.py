@@ -75,6 +75,19 @@ def test_our_gain_is_that_of_the_report(root: Path) -> None:
     assert [one.ours.value, one.ours.low, one.ours.high] == pytest.approx(expected)
 
 
+def test_no_interval_is_longer_than_the_metric(tmp_path: Path) -> None:
+    """Two seeds far apart stretched them to hundreds of points."""
+    root = ran(tmp_path, {"vanilla": Arm(0.02), "good": Arm(0.98, collapsed=(1,))}, 100, 2)
+    given = table(10.0, seeds=2)
+    for row in given["rows"]:
+        row["deviations"] = {"sst2": 30.0}
+    (found,) = beside(root, given, ("vanilla", "good"), 2).published
+    (one,) = found.claims[0].tested
+    assert [one.ours.low, one.ours.high, one.printed.low, one.printed.high] == pytest.approx([-100, 100, -100, 100])
+    beyond = found.rows[1][1][0]
+    assert (beyond.published.value, beyond.difference.low, beyond.difference.high) == pytest.approx((60, -60, 40))
+
+
 def test_columns_of_a_claim_are_all_needed(root: Path) -> None:
     (found,) = verdicts(root, table(10.0, claims=[{**CLAIM, "columns": ["all", "average"]}]))
     assert [one.key for one in found.tested] == ["sst2", "rte", "average"]

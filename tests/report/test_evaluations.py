@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from regft_core.evaluate.analysis_result import Plot, Table
-from regft_core.report.evaluations import _table, mean_rows
+from regft_core.report.evaluations import _found, _table, mean_rows
 from regft_core.report.facts import overrides
 from regft_core.report.figures import block as figures
 from regft_core.report.formatting import quantity
-from regft_core.runs.records import EpochScore, EpochScores
+from regft_core.runs.records import EpochScore, EpochScores, Finding, FindingRecord
 from regft_core.statistics.bootstrap import seed_interval
 from tests.report.grids import terminal
 from tests.report.synthetic import Arm, Task
@@ -151,6 +151,23 @@ def sizes(make: Any) -> Any:
         for size in (100, 300, "full"):
             write(built.root, method, range(3), size, **{f"seed_{seed}": found(seed, 0.2 * i) for seed in range(3)})
     return built, built.again()
+
+
+def test_neither_a_number_nor_its_difference_has_an_interval_beyond_its_range() -> None:
+    values = {"vanilla": [0.0, 1.0], "tdt": [1.0, 0.1]}
+    block: Any = SimpleNamespace(described=SimpleNamespace(sets=["dev"]))
+    same: Any = {"key": "0", "status": "ok", "tables": {}, "ranges": {"gap": [0.0, 1.0]}}
+    findings = {
+        method: Finding(
+            description="",
+            options={},
+            runs=[FindingRecord(**same, seed=seed, scalars={"dev": {"gap": gap}}) for seed, gap in enumerate(own)],
+        )
+        for method, own in values.items()
+    }
+    number = _found(block, findings, 0.95, "vanilla").numbers["tdt", "dev", "gap"]
+    assert number.interval == (0.0, 1.0)
+    assert number.versus == (pytest.approx(0.05), (-1.0, 1.0))
 
 
 def figure(html: str, label: str) -> str:

@@ -38,7 +38,7 @@ FILES = {
     "toy/run_words/later/.keep": "",
     "toy/all.txt": "for everyone",
     "toy/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from toy import typed\nFACTOR = 10\n",
-    "toy/late.py": "from .deep.er import VALUE\n",
+    "toy/late.py": "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    VALUE = 0\nelse:\n    from .deep.er import VALUE\n",
     "toy/deep/__init__.py": "",
     "toy/deep/er.py": "VALUE = 2\n",
     "toy/deep/er.txt": "two",
@@ -97,6 +97,7 @@ EDITS: list[tuple[str, str, str, bool]] = [
     ("toy/deep/er.py", "2", "3", True),
     ("toy/deep/__init__.py", "", "VALUE = 2\n", True),
     ("toy/typed.py", "3", "4", False),
+    ("toy/late.py", "import VALUE", "import VALUE as HALF; VALUE = 2 * HALF", True),  # beside what is for type checkers
     ("toy/base.py", "from toy import typed", "from toy import typed, unused", False),
     ("toy/unused.py", "3", "4", False),
     ("toy/another.py", "", "VALUE = 1\n", False),
@@ -141,7 +142,7 @@ def test_in_a_project_a_module_has_the_files_that_are_named_after_it(toy: Path) 
 
 def test_what_is_not_valid_or_not_there_is_named_with_its_place(toy: Path) -> None:
     write(toy, "toy/late.py", "from", "form")
-    with raises_code(ConfigError, "bad-python", "late.py:1"):
+    with raises_code(ConfigError, "bad-python", "late.py:5"):
         code_of(SCOPE)
     with raises_code(ConfigError, "module-missing", "toy/nothing.py"):
         code_of(Scope(("toy.nothing",)))

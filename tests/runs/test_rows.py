@@ -20,8 +20,7 @@ from regft_core.runs.context import Context, Job
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.rows import PhaseRows, run_rows, split_rows
-from regft_core.runs.train import finetune, search
-from regft_core.runs.trials import trials_that_choose
+from regft_core.runs.train import finetune, search, trials_that_choose
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.training import TrainingConfig

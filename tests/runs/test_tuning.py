@@ -16,7 +16,7 @@ from regft_core.disk.reading import read_json
 from regft_core.grid.cell_keys import cached_seeds
 from regft_core.runs.context import Context, Job
 from regft_core.runs.store import NotStored
-from regft_core.runs.trials import choice_of, choose, score_identity, trials_that_choose, try_values
+from regft_core.runs.train import choice_of, choose, score_identity, trials_that_choose, try_values
 from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.project import Cell

@@ -38,7 +38,7 @@ def params_of(root: Path, name: str, changes: list[str] | None = None) -> Any:
 
 @pytest.fixture
 def root(build: Build) -> Path:
-    own = PARAMS + "execution: {workers: 3}\nstore: {path: runs, budget_gb: 5}\n"
+    own = PARAMS + "execution: {executor: processes, workers: 3}\nstore: {path: runs, budget_gb: 5}\n"
     found = build({"params.yaml": own, "pipelines/presets/table_one.yaml": PRESET})
     (found / "models" / "own").mkdir(parents=True)
     return found
@@ -50,7 +50,10 @@ def test_the_folder_shares_all_but_params_and_results(root: Path) -> None:
     assert folder == root / "presets" / "table_one"
     params = yaml.safe_load((folder / "params.yaml").read_text())
     assert params["training"]["epochs"] == 7
-    assert params["execution"] == {"workers": 3}  # of this machine, where the preset says nothing
+    assert params["execution"] == {
+        "executor": "processes",
+        "workers": 3,
+    }  # of this machine, where the preset says nothing
     assert params["store"] == {"path": "../../runs", "budget_gb": 5}
     assert params["model"]["name"] == "../../models/own"
     assert (folder / "pipelines" / "tasks").resolve() == root / "pipelines" / "tasks"

@@ -18,7 +18,7 @@ from regft_core.runs.outputs import share, take_shared
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import NotStored, RunStore
 from tests.errors import raises_code
-from tests.store.runs import IDENTITY, KEY, commit, tensors
+from tests.store.runs import IDENTITY, KEY, commit, flip_byte, tensors
 
 
 def test_commit_is_found_again_with_everything_in_it(tmp_path: Path) -> None:
@@ -184,7 +184,16 @@ def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:
     take_shared(tmp_path, clone, key)
     stored = clone.get(key)
     assert torch.equal(stored.load_tensors()["w"], torch.ones(100))
+    store.prune()
+    damaged = dict(store.pack(key) or {}) | {"weights.safetensors": b"of another training"}
+    store.add(key, damaged)
+    assert not store.get(key).has_weights
+    take_shared(tmp_path, store, key)  # nothing is trained for what was pruned here
+    assert torch.equal(store.get(key).load_tensors()["w"], torch.ones(100))
     shutil.rmtree(tmp_path / "weights")
+    flip_byte(store.directory(key) / "weights.safetensors")
+    with raises_code(StoreError, "damaged-run", key):
+        share(tmp_path, store, [key])
     store.prune()
     with raises_code(StoreError, "no-weights", key):
         share(tmp_path, store, [key])

@@ -8,8 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 from mlflow import MlflowClient
+from safetensors.numpy import save_file
 
 from regft_core.errors import DataError, StoreError
 from regft_core.runs.records import MARK
@@ -67,6 +70,8 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
     inputs = {one.dataset.name: (one.dataset.digest, one.tags[0].value) for one in run.inputs.dataset_inputs}
     content = grid.read("work/datasets/rte/task.json")["content"]
     drawn = grid.read("work/subsamples/rte/300/manifest.json")["seeds"]["1"]["sha256"]
+    places = [json.loads(one.dataset.source)["uri"] for one in run.inputs.dataset_inputs]
+    assert all((grid.root / place).is_dir() for place in places), places
     assert inputs == {
         "rte-300": (drawn[:32], "training"),
         **{f"rte {name}": (content[name][:32], "evaluation") for name in ("dev", "hans")},
@@ -183,6 +188,14 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
     soup = json.loads((files_of(phases["search-1"]) / "soup.json").read_text())
     assert soup == {"columns": ["member", "score", "added"], "data": [[0, 0.5, 0], [1, 0.7, 1]]}
     assert sync(tree.root, [SEARCHED], [0]).startswith("MLflow: 0 runs logged, 6 as before")
+    assert "search" in yaml.safe_load((files_of(seed) / "run.yaml").read_text())
+    path = f"work/search/{SEARCHED.directory}/manifest.json"
+    manifest = tree.read(path)
+    manifest["runs"][0]["phases"] = {"search": "of an edit since"}
+    tree.write(path, manifest)
+    tree.report("text", {MARK: "logged anew"})
+    sync(tree.root, [SEARCHED], [0])
+    assert "search" not in yaml.safe_load((files_of(current(tree.root)[seed.info.run_name]) / "run.yaml").read_text())
 
 
 def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,6 +358,29 @@ def test_what_the_files_lack_is_left_out_and_what_is_damaged_is_named(grid: Tree
     (other / "mlflow.db").write_text("not a database, but long enough to be read as one" * 100)
     with raises_code(StoreError, "tracker-refused", "mlflow.db"):
         sync(other, [VANILLA], SEEDS)
+
+
+def test_what_mlflow_or_a_figure_cannot_take_stops_no_sync(tree: Tree) -> None:
+    tree.cell(SEARCHED, [0])
+    path = f"work/finetune/{SEARCHED.directory}/manifest.json"
+    manifest = tree.read(path)
+    manifest["settings"]["task"] = {"label_values": {"+": "good", "-": "bad"}}
+    tree.write(path, manifest)
+    key = tree.key(SEARCHED, 0, phase="search")
+    tree.stored(key, {"status": "ok"})
+    state = tree.root / f".regft/runs/{key[:2]}/{key}/state.safetensors"
+    save_file({"none": np.zeros((0, 2), np.float32), "masked": np.full(3, -np.inf, np.float32)}, state)
+    sync(tree.root, [SEARCHED], [0])
+    cell = current(tree.root)["weight_mixup rte-300"]
+    values = {name: value for name, value in cell.data.params.items() if "label_values" in name}
+    assert values == {"task.label_values._x2b_": "good", "task.label_values.-": "bad"}
+    shutil.rmtree(tree.root / "mlartifacts")
+    tree.cell(SEARCHED, [0], overrides={"learning_rate": 1e-3})
+    sync(tree.root, [SEARCHED], [0])
+    tree.cell(SEARCHED, [0])
+    tree.write(path, manifest)
+    assert sync(tree.root, [SEARCHED], [0]).startswith("MLflow: 0 runs logged")
+    assert current(tree.root)["weight_mixup rte-300"].info.run_id == cell.info.run_id
 
 
 def test_nothing_is_written_elsewhere_and_the_commit_is_named(grid: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,8 @@ class JobsFailed(RunFailed):
     """Some jobs ended with an error; ``results`` are those of the others, which were finished first."""
 
     def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
-        self.failures, self.results = sorted(failures, key=lambda failure: failure.index), list(results)
-        lines = [f"{len(self.failures)} of {len(self.results)} runs ended with an error; the others are finished"]
+        self.failures, self.results = sorted(failures, key=lambda failure: failure.index), results
+        lines = [f"{len(failures)} of {len(results)} runs ended with an error; the others are finished"]
         for failure in self.failures:
             lines += [f"  {failure.job}: {failure.message}", *(f"    | {line}" for line in failure.trace.splitlines())]
         lines.append("  -> what finished is kept: repeat the stage and only the failed runs are trained")
@@ -78,14 +78,11 @@ class JobQueue:
     """Queue from which an executor takes jobs and to which it reports; used by one thread.
 
     Args:
-        jobs: sent to workers one by one.
+        jobs, function: each job is one call ``function(job, device=...)`` of a module-level function; all are pickled.
         after: for each job the indices of those that must have ended before it starts, with a result or without.
-        costs: how long each job takes, in any unit. Short chains of jobs start first, the shortest foremost: their
-            scores are there while the others run. Then the longest, so that no long one is left over at the end;
-            without costs in order.
+        costs: time of each job, in any unit. Short chains of jobs start first, the shortest foremost, so that their
+            scores are there early. Then the longest, so that no long one is left over at the end.
         on_result: called with (index, result) as each job succeeds.
-        function: called as ``function(job, device=...)`` for each job; a module-level one, which may go with the jobs
-            and the results from process to process.
         devices: on one of which each job runs; ``per_device``: jobs at a time on each.
         threads: of torch, for every job, since sums on the CPU may depend on it; None leaves torch alone.
         settings: the section of ``execution`` that has the executor's name.
@@ -104,7 +101,7 @@ class JobQueue:
         settings: Mapping[str, Any] | None = None,
         after: Sequence[Collection[int]] | None = None,
         costs: Sequence[float] | None = None,
-        on_result: Callable[[int, Any], None] | None = None,
+        on_result: Callable[[int, Any], None] = lambda index, result: None,
     ) -> None:
         self.function, self.devices, self.per_device, self.threads = function, devices, per_device, threads
         self.settings: Mapping[str, Any] = settings or {}
@@ -137,8 +134,7 @@ class JobQueue:
         succeeded, *rest = answer
         if succeeded:
             (self.results[index],) = rest
-            if self._on_result is not None:
-                self._on_result(index, *rest)
+            self._on_result(index, *rest)
         else:
             self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
         for before in self._open.values():
@@ -155,7 +151,7 @@ def is_remote(executor: str) -> bool:
 
 
 def run_all(jobs: Sequence[J], function: Callable[..., R], *, executor: str = "serial", **options: Any) -> list[R]:
-    """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``, with options of ``JobQueue``.
+    """Return ``[function(job, device=...) for job in jobs]``, in their order, with options of ``JobQueue``.
 
     Raises JobsFailed when jobs raised or their process died. SIGINT, SIGTERM and SIGHUP kill all workers at once.
     """
@@ -181,9 +177,6 @@ def require(package: str, executor: str) -> Any:
         raise ConfigError([problem]) from error
 
 
-# ---------------------------------------------------------------------------- for executors
-
-
 def attempt(function: Callable[..., Any], job: Any, device: str) -> tuple[Any, ...]:
     """Return (True, result) of one job, or (False, message, traceback); for ``JobQueue.report``."""
     try:
@@ -201,12 +194,10 @@ def describe_failure(error: Exception) -> tuple[str, str]:
 
 def is_machine_fault(error: Exception) -> bool:
     """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed."""
-    if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
-        return True
     torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised
     # Outside of the training loop, which has an error of its own for it, memory runs out as torch says it.
-    kinds = [getattr(torch, name, None) for name in ("OutOfMemoryError", "AcceleratorError")]
-    return isinstance(error, tuple(kind for kind in kinds if kind is not None))
+    kinds = (getattr(torch, name, OSError) for name in ("OutOfMemoryError", "AcceleratorError"))
+    return isinstance(error, (OutOfMemory, StoreError, OSError, MemoryError, *kinds))
 
 
 @contextmanager
@@ -228,14 +219,10 @@ def torch_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# ---------------------------------------------------------------------------- processes that are killed or end
-
-
 def die_with_parent(parent: int | None = None) -> None:
-    """Arrange that this process is killed when its parent ends, however the parent ends.
+    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call.
 
-    ``parent`` is the parent's process id as the parent knows it; it closes the gap in which the parent dies before this
-    call. Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
+    Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
     """
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":

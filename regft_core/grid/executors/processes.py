@@ -55,18 +55,16 @@ def staying() -> Iterator[None]:
     try:
         yield
     finally:
-        waiting, _waiting = _waiting, None
-        for worker in waiting:
+        for worker in _waiting:
             worker.kill()
+        _waiting = None
 
 
 def _worker(device: str, threads: int | None) -> _Worker:
-    for worker in _waiting or ():
-        if (worker.device, worker.threads) == (device, threads):
-            assert _waiting is not None
-            _waiting.remove(worker)
+    for place, worker in enumerate(_waiting or ()):
+        if _waiting and (worker.device, worker.threads) == (device, threads):
             worker.stayed = True
-            return worker
+            return _waiting.pop(place)
     return _Worker(device, threads)
 
 
@@ -121,10 +119,9 @@ class _Worker:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start processes (spawn) without the caller's script in the block.
+    """Start processes (spawn) in the block that do not run the caller's script again.
 
-    Jobs need nothing of it. Without this each process would run it again, and so start processes of its own where the
-    script has no ``if __name__ == "__main__"``.
+    Jobs need nothing of it, and a script without ``if __name__ == "__main__"`` would start processes of its own.
     """
     main = sys.modules["__main__"]
     before = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}

@@ -1,12 +1,10 @@
 """Runs as tasks of a Ray cluster: one that ``execution.ray.address`` names, else a local one for the time of the call.
 
-Where the run store is a folder that all machines see (``store.path`` outside of the project), tasks run in the
-project's folder. Else Ray copies project and code to each machine (its ``runtime_env``), a task gets the finished runs
-that it starts from, and returns those that it made: both go through Ray's object store.
+Where all machines see the run store (``store.path`` outside of the project), tasks run in the project's folder. Else
+Ray copies project and code to each machine, and finished runs go to and from a task through Ray's object store.
 
-A lost worker or node, and a fault of the machine (memory, storage), start the run again, on another node if one is
-available; it continues from its checkpoint where it finds that. A run that fails by itself (its loss diverged) is a
-result, and a defect is reported once: neither is tried again.
+A lost worker or node, and a fault of the machine (memory, storage), start the run again, elsewhere if possible, from
+its checkpoint where it finds that. A run that fails by itself (its loss diverged), or by a defect, is tried once.
 """
 
 from __future__ import annotations
@@ -81,15 +79,13 @@ def _connected(ray: Any, queue: JobQueue) -> Iterator[None]:
     try:
         ray.init(**options, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        what = (
-            f"execution.ray.address '{address}': Ray cannot connect: {error}\n    -> start the cluster, or remove the "
-            "address for a local one; one that wants a token (~/.ray/auth_token, RAY_AUTH_TOKEN) wants RAY_AUTH_MODE="
-            "token here too (docs/scale.md)"
-            if address
-            else f"executor: ray: no cluster of this machine alone could be started: {error}\n    -> `executor: "
-            "processes` does the same here without Ray; `execution: {ray: {address: host:port}}` names a cluster"
-        )
-        raise RunFailed("ray-not-connected", what) from error
+        what = "executor: ray: no cluster of this machine alone could be started"
+        hint = "`executor: processes` does the same without Ray; `execution: {ray: {address: host:port}}` is a cluster"
+        if address:
+            what = f"execution.ray.address '{address}': Ray cannot connect"
+            hint = "start the cluster, or remove the address for a local one; one that wants a token (RAY_AUTH_TOKEN, "
+            hint += "~/.ray/auth_token) wants RAY_AUTH_MODE=token here too (docs/scale.md)"
+        raise RunFailed("ray-not-connected", f"{what}: {error}\n    -> {hint}") from error
     try:
         yield
     finally:
@@ -101,8 +97,7 @@ def _work(
 ) -> tuple[Any, ...]:
     """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback).
 
-    ``keys`` and ``runs`` are those that the job starts from; without ``keys`` the job finds its project and store in
-    their own places. Raises ``MachineFault``.
+    ``keys``, ``runs``: that it starts from; None where it finds its project and store itself. Raises ``MachineFault``.
     """
     try:
         with torch_threads(threads):
@@ -125,8 +120,9 @@ def _work_in_copy(
         store.add(key, packed)
     job = replace(job, root=str(root), store=str(store.path), progress=None)
     result = function(job, device=visible_devices(wanted)[0])
-    made = ((key, store.pack(key)) for key in list(store.keys()) if key not in runs)
-    return result, {key: packed for key, packed in made if packed is not None}
+    files = ((key, store.pack(key)) for key in list(store.keys()))
+    # A run that came without its tensors and has them now is sent back, too.
+    return result, {key: packed for key, packed in files if packed and packed.keys() != runs.get(key, {}).keys()}
 
 
 class _Driver:
@@ -164,11 +160,10 @@ class _Driver:
         """Start a job, with the finished runs that it starts from in Ray's object store where it does not see them."""
         keys: list[str] | None = None
         if self.store is not None:
-            wanted = self.keys[index]
-            for key in wanted:
+            for key in self.keys[index]:
                 if key not in self.sent and (packed := self.store.pack(key)) is not None:
                     self.sent[key] = self.ray.put(packed)
-            keys = [key for key in wanted if key in self.sent]
+            keys = [key for key in self.keys[index] if key in self.sent]
         runs = [self.sent[key] for key in keys or ()]
         task = self.task.remote(self.function, self.queue.jobs[index], self.wanted, self.threads, keys, *runs)
         self.open[task] = index

@@ -1,8 +1,7 @@
 """Runs as jobs of a Slurm cluster, through submitit: one array for all that may start at the same time.
 
 A job that is preempted, or runs into its time limit, is queued again and continues from the run's checkpoint.
-submitit leaves its scripts, logs and pickled calls (of this process and its own jobs only), which all machines must
-see, in ``.regft-slurm/`` of the run store where that is shared, else of the project.
+submitit's scripts, logs and pickled calls are in ``.regft-slurm/`` of the shared run store, else of the project.
 """
 
 from __future__ import annotations

@@ -128,6 +128,7 @@ _ROWS = (
         masked_lm_head=("lm_head",),
         token_types=False,
         positions="after_padding",
+        padding_id=1,
         finished_mask="global",
     ),
     # Qwen3, the decoder of Qwen3-Embedding: each token reads what is left of it, so the last one has read the whole

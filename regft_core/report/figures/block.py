@@ -222,10 +222,7 @@ def _curve_panels(
 
 
 def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[tuple[str, str, str]]:
-    """Name, caption and SVG of each figure of the answers to the validation set: calibration and abstention, or errors.
-
-    Each is one panel, narrow enough for a phone.
-    """
+    """Name, caption and SVG of each figure of the validation answers: calibration and abstention, or errors."""
     if not by_set:
         return
     answers = by_set["dev"]

@@ -65,11 +65,7 @@ def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ..
 
 
 def over_sizes(report: Report) -> tuple[dict[str, Markup], dict[str, list[Markup]]]:
-    """Figures over the training rows of tasks with several sizes, a panel per set.
-
-    Returns:
-        Task -> its primary metric; evaluation -> the numbers that it asks to be drawn.
-    """
+    """Figures over the training sizes: task -> its primary metric; evaluation -> the numbers that it asks for."""
     scores: dict[str, Markup] = {}
     numbers: dict[str, list[Markup]] = {section.name: [] for section in report.evaluations}
     several = {task: blocks for task, blocks in by_size(report.blocks).items() if len(blocks) > 1}

@@ -66,10 +66,7 @@ def render(
     drawn: Mapping[str, Mapping[str, str]],
     answered: Mapping[str, Sequence[tuple[str, str, str]]],
 ) -> str:
-    """Return the page. All text from files is escaped; only the figures are markup.
-
-    ``drawn``: block -> its figures; ``answered``: block -> those of answers. Some of both are files, too.
-    """
+    """Return the page, with the figures of each block, ``drawn`` and ``answered``. All text from files is escaped."""
     manifests = [cell.finetune for block in report.blocks for cell in block.cells.values()]
     methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
     present = list(dict.fromkeys(row.method for _, row in rows))

@@ -1,9 +1,8 @@
 """MLflow: logs what was run to ``mlflow.db`` and ``mlartifacts``; nothing that is there is deleted or overwritten.
 
-For each entry without an MLflow run one is made, whole. Later only its tags change: runs of the configuration that the
-files have now carry ``current``; those of earlier ones lose it and stay.
-An experiment of DVC that runs in a copy of the project is logged to the project's database, and is not current there.
-Each run keeps ``record.json`` among its artifacts, from which the next sync restores a database that was deleted.
+Each entry becomes one run, whole. Later only its tags change: runs of the configuration that the files have now carry
+``current``. An experiment of DVC in a copy of the project is logged to the project's database, and is not current
+there. Each run keeps ``record.json`` among its artifacts, from which a deleted database is restored.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
 from regft_core.settings.yaml_paths import project_root
 from regft_core.tracking.entries import Entry
+from regft_core.tracking.numbers import tensor_artifacts
 from regft_core.tracking.ui import database_uri, experiment_tags
 
 if TYPE_CHECKING:
@@ -46,11 +46,8 @@ RECORD = "record.json"
 def log(root: Path, read: Callable[[], list[Entry]]) -> str:
     """Log the runs of the grid's cells, and the report; runs of anything else lose the tag ``current``.
 
-    They go to the database of the project itself where ``root`` is a copy of it for an experiment.
-
-    Raises:
-        DataError: a file of ``work/`` is not what it should be.
-        StoreError: the database cannot be read, or nothing can be written.
+    They go to the database of the project itself where ``root`` is a copy of it for an experiment. DataError where a
+    file of ``work/`` is not what it should be, StoreError where the database cannot be read or written.
     """
     home = project_root(root)
     with opened(home) as tracker:
@@ -74,10 +71,7 @@ def log(root: Path, read: Callable[[], list[Entry]]) -> str:
 
 @contextmanager
 def opened(root: Path) -> Iterator[Tracker]:
-    """The project's tracker, while no other process writes it.
-
-    Raises StoreError where MLflow cannot open the database, or refuses a write.
-    """
+    """Have the tracker, while no other process writes it; StoreError where MLflow cannot open it or refuses."""
     for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")):
         os.environ.setdefault(name, value)  # before its import
     for name in ("alembic", "mlflow.store.db.utils"):  # a hundred lines about migrations
@@ -91,19 +85,16 @@ def opened(root: Path) -> Iterator[Tracker]:
             yield Tracker(root)
         except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise StoreError(
-                "tracker-refused",
-                f"{root / 'mlflow.db'}: MLflow cannot open or write it: {reason}\n    -> run the command again when "
-                "the cause is gone, or move the file away: `regft sync` makes it again from mlartifacts/",
-            ) from error
+            what = f"{root / 'mlflow.db'}: MLflow cannot open or write it: {reason}"
+            hint = "run it again when the cause is gone, or move the file away: `regft sync` makes it from mlartifacts/"
+            raise StoreError("tracker-refused", f"{what}\n    -> {hint}") from error
 
 
 class Tracker:
     """The open database.
 
-    Attributes:
-        runs: identity -> its run, among those that a sync made.
-        seen: ids of the runs that the files hold now; ``created``: how many of them are new.
+    ``runs``: identity -> its run, among those that a sync made; ``seen``: ids of the runs that the files hold now,
+    ``created``: how many of them are new.
     """
 
     def __init__(self, root: Path) -> None:
@@ -114,11 +105,9 @@ class Tracker:
         self.client: MlflowClient = MlflowClient(tracking_uri=database_uri(root), registry_uri=database_uri(root))
         found, location = self.client.get_experiment_by_name(EXPERIMENT), self.artifacts.as_uri()
         if found is not None and found.artifact_location.rstrip("/") != location:
-            raise StoreError(
-                "tracker-moved",
-                f"{root / 'mlflow.db'} keeps its files in {found.artifact_location}: was this project copied or "
-                "moved?\n    -> move mlflow.db away, and run `regft sync`: it is made again from mlartifacts/",
-            )
+            what = f"{root / 'mlflow.db'} keeps its files in {found.artifact_location}: was it copied or moved?"
+            hint = "move mlflow.db away, and run `regft sync`: it is made again from mlartifacts/"
+            raise StoreError("tracker-moved", f"{what}\n    -> {hint}")
         if found is None:
             with closing(sqlite3.connect(root / "mlflow.db", timeout=20)) as connection:
                 connection.execute("PRAGMA journal_mode=WAL")  # the page reads while a sync writes
@@ -187,7 +176,8 @@ class Tracker:
         """Log an entry as a new run; return its id."""
         about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
-        run_id, files = self._new(entry.name, entry.start, entry.kind), entry.artifacts()
+        run_id = self._new(entry.name, entry.start, entry.kind)
+        files = {**entry.files, **tensor_artifacts(entry.tensors)}
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
             tags[TABLES] = self.client.get_run(run_id).data.tags[TABLES]
@@ -202,8 +192,10 @@ class Tracker:
         """Set tags of a run, in its record too, unless somebody has deleted it in the page."""
         changed = {key: value for key, value in tags.items() if run.data.tags.get(key) != value}
         if changed and run.info.lifecycle_stage == "active":
-            record = read_json(self._folder(run.info.run_id) / RECORD, dict)
-            write_json(self._folder(run.info.run_id) / RECORD, {**record, "tags": {**record["tags"], **changed}})
+            file = self._folder(run.info.run_id) / RECORD
+            if file.is_file():  # else somebody has deleted the artifacts
+                record = read_json(file, dict)
+                write_json(file, {**record, "tags": {**record["tags"], **changed}})
             for key, value in changed.items():
                 self.client.set_tag(run.info.run_id, key, value)
 
@@ -218,13 +210,11 @@ class Tracker:
         points = [Metric(name, value, record["end"], *step[:1] or [0]) for name, value, *step in record["metrics"]]
         params = [Param(key, value) for key, value in record["params"].items()]
         self.client.log_batch(run_id, points, params, [RunTag(key, value) for key, value in record["tags"].items()])
-        inputs = [
-            DatasetInput(
-                Dataset(name, digest, "local", json.dumps({"uri": folder}), profile=json.dumps({"rows": rows})),
-                [InputTag("mlflow.data.context", context)],
-            )
-            for name, digest, context, folder, rows in record["datasets"]
-        ]
+        inputs = []
+        for name, digest, context, folder, rows in record["datasets"]:
+            source, profile = json.dumps({"uri": folder}), json.dumps({"rows": rows})
+            dataset = Dataset(name, digest, "local", source, profile=profile)
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
         if inputs:
             self.client.log_inputs(run_id, datasets=inputs)
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
@@ -261,10 +251,8 @@ def _source_tags(root: Path) -> dict[str, str]:
 def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> int:
     """Register a copy of the export ``folder`` as a version of the model ``task``; return its number.
 
-    The copy is below ``mlartifacts/models``: a later export to the same folder leaves it as it is. A folder with the
-    same content keeps its version. Sync first: the version then names the run in MLflow that was exported.
-
-    Raises StoreError where the database or the copy cannot be written.
+    The copy is below ``mlartifacts/models``; the same content keeps its version. Sync first: the version then names the
+    run that was exported. StoreError where the database or the copy cannot be written.
     """
     root, folder = root.resolve(), folder.resolve()
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -88,9 +88,11 @@ def answers(
     the linear alone gives, bit for bit: not of heads that do more behind it.
     """
     module: nn.Linear = model.get_submodule(linear)
-    below = (name for name in model.regft_new_parameters if not name.startswith(f"{linear}."))
-    drawn = {name: model.get_parameter(name) for name in below}
-    vectors = None if features is None else features.of(model, f"input of {linear}", precision, drawn)
+    vectors = None
+    if features is not None:  # exported models have none, and no list of what was drawn
+        below = (name for name in model.regft_new_parameters if not name.startswith(f"{linear}."))
+        drawn = {name: model.get_parameter(name) for name in below}
+        vectors = features.of(model, f"input of {linear}", precision, drawn)
 
     def answer(batch: Batch) -> tuple[Tensor, Tensor]:
         if vectors is not None and (found := vectors.get(batch)) is not None:

@@ -71,8 +71,6 @@ def test_evaluation_covers_everything_longest_first(lengths: list[int], tokens: 
     assert flat == sorted(lengths, reverse=True)
 
 
-# ----------------------------------------------------------------------------------- collate
-
 ENCODED = Encoded(
     input_ids=[[1, 5, 2], [1, 6, 7, 8, 2]],
     token_type_ids=[[0, 0, 0], [0, 0, 1, 1, 1]],
@@ -116,9 +114,6 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
     again = repeat_batch(batch, 3)
     assert (len(again), again.rows_per_example) == (6, 2)
     assert torch.equal(again.input_ids[4:8], batch.input_ids), "an example stays together in every copy"
-
-
-# -------------------------------------------------------------------------------------------- encoding
 
 
 PAIRS = [

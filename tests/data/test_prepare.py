@@ -89,9 +89,6 @@ def test_duplicates_are_texts_and_pairs_keep_their_sides() -> None:
     assert text_key(row("e\u0301")) == text_key(row("é"))
 
 
-# --------------------------------------------------------------------------------------- rows in files
-
-
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 labels = st.integers(0, 200) | st.floats(allow_nan=False, allow_infinity=False)
 rows = st.builds(Example, idx=texts, text=texts, text_pair=st.none() | texts, label=labels)

@@ -44,9 +44,6 @@ def test_texts_without_labels_need_no_group(read: Read, content: str) -> None:
     assert read("a.csv", content, columns=columns, labelled=False) == [Example("0", "a", None, 0)]
 
 
-# ----------------------------------------------------------------------------------- labels
-
-
 LONG = "9" * 5000
 STARS = {"kind": "regression", "labels": None, "range": (0.0, 5.0)}
 VALUES = {"1": "good", "5": "bad", "true": "good", "[x, y]": "bad"}
@@ -134,9 +131,6 @@ def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Pa
     assert len(read("b.jsonl", lists, drop_labels=("odd",))) == 1
     with raises_code(DataError, "no-rows", "(all 1"):
         read("a.csv", "text,label\na,-1\n", drop_labels=("-1",))
-
-
-# ------------------------------------------------------------------------------------ errors
 
 
 def test_the_row_the_line_and_the_value_are_named_and_the_rest_counted(read: Read) -> None:

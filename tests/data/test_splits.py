@@ -186,9 +186,6 @@ def test_a_drawn_task_judges_others_with_all_of_its_rows(tmp_path: Path) -> None
     assert len(read_jsonl(folder / "ood" / "mine.jsonl")) == 60
 
 
-# -------------------------------------------------------------------------------------------- dividing
-
-
 @pytest.mark.parametrize("shares", [[1 / folds] * folds for folds in (2, 3, 5, 10)] + [[0.75, 0.25]])
 @pytest.mark.parametrize("counts", [(50, 50), (83, 17), (41, 30, 22)])
 def test_single_rows_are_stratified_to_one_row(shares: list[float], counts: tuple[int, ...]) -> None:

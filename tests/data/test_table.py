@@ -74,18 +74,12 @@ def test_a_quote_in_a_tsv_is_a_character_unless_its_task_says_otherwise(
     assert [row.text for row in rows] == ['he said "no"\tagain', "plain"]
 
 
-# ---------------------------------------------------------------------------------- delimiters
-
-
 def test_the_own_delimiter_of_a_format_comes_first(read: Read, tmp_path: Path) -> None:
     assert read("a.csv", "text,label,a;b;c;d\nx,good,1\n")[0].text == "x"
     assert read("a.tsv", "text\tlabel\ta,b,c,d\nx\tgood\t1\n")[0].text == "x"
     assert read("b.csv", '"text";label;"a, b"\nx;good;1\n')[0].text == "x"  # a comma within quotes is none
     (tmp_path / "one.csv").write_text("text\na; b\n")
     assert rows_of(tmp_path / "one.csv") == (["text"], [{"text": "a; b"}])
-
-
-# ----------------------------------------------------------------------------------- encodings
 
 
 def test_bytes_that_are_no_text_are_named_by_their_line_wherever_they_are(tmp_path: Path, read: Read) -> None:
@@ -100,9 +94,6 @@ def test_bytes_that_are_no_text_are_named_by_their_line_wherever_they_are(tmp_pa
     for name in ("utf-9", "base64", "zip"):
         with pytest.raises(ValueError, match="is not a text encoding"):
             FilesSource(kind="files", encoding=name)
-
-
-# --------------------------------------------------------------------------------- round trips
 
 
 @settings(max_examples=200, deadline=None)
@@ -126,9 +117,6 @@ def test_what_csv_writes_is_read_as_it_was(
     writer.writerows([("one", "two"), *rows])
     path.write_bytes(written.getvalue().encode(encoding))
     assert rows_of(path) == (["one", "two"], [dict(zip(("one", "two"), row)) for row in rows])
-
-
-# -------------------------------------------------------------------------------------- sheets
 
 
 def test_a_workbook_reads_as_its_csv(tmp_path: Path) -> None:

@@ -133,9 +133,6 @@ def test_heads_of_the_last_layer_read_what_the_models_own_head_reads(architectur
     torch.testing.assert_close(own, summaries(trained.model, batch, "cls"), atol=1e-5, rtol=1e-4)
 
 
-# -------------------------------------------------------------------------------------------------- insides of a model
-
-
 def batch_of(trained: TinyModel, count: int = 4) -> Any:
     return next(trained.batches(trained.encode(examples(count, pair=trained.per_example == 2))))
 

@@ -15,8 +15,6 @@ from tests.errors import raises_code
 from tests.evaluate.tiny_run import evaluated, judged
 from tests.small_project import also
 
-# ---------------------------------------------------------------------------------- what may be found
-
 
 @pytest.mark.parametrize(
     ("found", "message"),
@@ -35,8 +33,6 @@ def test_what_no_file_can_take_is_refused(found: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         found()
 
-
-# -------------------------------------------------------------------------------------- declarations
 
 GOOD = 'DESCRIPTION = "x"\nKINDS = ("classification",)\nNEEDS_MODEL = False\n'
 RUN = "def run(run):\n    return None\n"

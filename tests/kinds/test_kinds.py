@@ -90,9 +90,6 @@ def test_answers_in_prediction_and_submission_files() -> None:
     assert values.submitted(logits[:, :1], None, {}, None) == ["0.000", "2.000"]
 
 
-# --------------------------------------------------------------------------------------------- judging
-
-
 MNLI = ["entailment", "neutral", "contradiction"]
 HANS = ["entailment", "non-entailment"]
 

@@ -78,9 +78,6 @@ def test_a_task_that_does_not_fit_the_kind_is_refused(changes: dict[str, Any], s
         declared(**changes)
 
 
-# ------------------------------------------------------------------------------------- training
-
-
 def test_the_loss_is_binary_cross_entropy_over_labels() -> None:
     logits, labels = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), KIND.label_tensor([2, 3])
     p = logits.sigmoid()
@@ -100,9 +97,6 @@ def test_balanced_weights_make_presence_and_absence_of_each_label_count_alike() 
 def test_a_stratified_draw_keeps_the_rarest_label_of_each_row() -> None:
     assert KIND.strata([0b001, 0b011, 0b111, 0b000]) == [0, 1, 2, -1]
     assert KIND.label_counts([0b001, 0b011, 0b111, 0b000], LABELS) == {"fast": 3, "cheap": 2, "good": 1}
-
-
-# -------------------------------------------------------------------------------------- judging
 
 
 def test_predictions_and_scores_of_a_set_whose_labels_merge_own_ones() -> None:

@@ -59,9 +59,6 @@ DOUBLER: Listed = (declaring("doubler", {"edit_weights": double}, edits=("weight
 LATE_DOUBLER: Listed = (declaring("a_doubler", {"edit_weights": double}, edits=("weights",), edit_order=7), {})
 
 
-# ------------------------------------------------------------------------------- pairs of methods
-
-
 @pytest.mark.parametrize(
     "pair",
     [
@@ -97,9 +94,6 @@ def test_noise_in_chosen_passes_only() -> None:
         run.stack.backward(step)
         logits.append(passes[0][-1])
     assert [torch.equal(*views) for views in zip(*logits, strict=True)] == [True, False, True]
-
-
-# -------------------------------------------------------------------------------- added loss terms
 
 
 def test_added_terms_compose_with_each_other() -> None:
@@ -187,18 +181,12 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
         assert len(compose.precision_problems(entries([listed]), TRAINING, tf32=True)[0]) == refused
 
 
-# ------------------------------------------------------------------------------ order of edits
-
-
 def test_edits_follow_their_declared_order_not_their_names() -> None:
     plain, *edited = (
         run.trainee.raw(run.trainee.sites.mixable[0]).detach()
         for run in map(Bench, ([], [EDITOR, LATE_DOUBLER], [LATE_DOUBLER, EDITOR]))
     )
     assert all(torch.equal(weight, (plain + 1.0) * 2.0) for weight in edited)
-
-
-# ----------------------------------------------------------------------- owners, dropout, encoder
 
 
 def test_an_optimiser_is_that_of_its_owner() -> None:
@@ -303,9 +291,6 @@ def test_dropout_is_negotiated(listed: list[Listed], shared: Any, own: Any, sett
         assert ((dropout.hidden, dropout.attention), problems) == (settled, [])
     else:
         assert problem in problems[0]
-
-
-# ----------------------------------------------------------------------------- what is declared
 
 
 def test_variants_of_a_composition() -> None:

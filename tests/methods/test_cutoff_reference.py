@@ -102,9 +102,6 @@ def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: s
         assert not spared.any()
 
 
-# ---------------------------------------------------------------------------- what the model sees
-
-
 @pytest.mark.parametrize("architecture", MAKES)
 @pytest.mark.parametrize("kind", ["token", "span"])
 def test_nothing_of_a_cut_token_reaches_the_prediction(architecture: str, kind: str) -> None:

@@ -108,8 +108,6 @@ def test_the_row_of_a_class_that_has_no_other_is_in_every_fit() -> None:
     assert (features[60] @ solution.weight.T + solution.bias).argmax() == 2
 
 
-# --------------------------------------------------------------------------------------------------------- a project
-
 WORDS = ("film", "story", "actor", "the", "was", "it")
 
 

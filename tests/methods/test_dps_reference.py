@@ -86,9 +86,6 @@ def test_the_control_chooses_as_many_entries_at_random() -> None:
     assert float((masks[0] == masks[1]).double().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.05)
 
 
-# ----------------------------------------------------------------------------------------- mix
-
-
 def weights_in_passes(run: Bench, name: str, count: int, index: int = 0) -> list[torch.Tensor]:
     """The weight that ``count`` training passes of one step use."""
     module, attribute = run.trainee.module_of(name)

@@ -13,9 +13,6 @@ from regft_core.training.step import FitData
 from regft_core.training.trainee import Trainee
 from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, masks_of, same
 
-# -------------------------------------------------------------------------------------------------------- child tuning
-
-
 NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
 
 

@@ -55,9 +55,6 @@ def both_orders(listed: list[Listed]) -> tuple[list[Listed], list[Listed]]:
     )
 
 
-# --------------------------------------------------------------- gradients: observe, change, mask
-
-
 class SideConfig(StrictModel):
     side: ClipSide = "before_clip"
     by: float = 0.0
@@ -173,9 +170,6 @@ def test_noise_is_that_of_pats_alone_where_the_mask_lets_entries_move(grouped: b
     assert not torch.equal(together[MATRIX], start[MATRIX])
 
 
-# ------------------------------------------------------------------------------- the task's loss
-
-
 def formula(step: Step, logits: Tensor, labels: Tensor | None = None) -> Tensor:
     """Cross-entropy against 0.8 of the label and 0.2 of the uniform distribution."""
     labels = step.batch.labels if labels is None else labels
@@ -215,9 +209,6 @@ def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
     assert bool(asked) == case.declares.trains_on_task
 
 
-# --------------------------------------------------------------------------- penalties of weights
-
-
 PROGRAMS = [case for case in CASES if Entry(case.cls, case.options).program and not case.declares.virtual_step]
 
 
@@ -243,9 +234,6 @@ def test_a_penalty_adds_its_gradient_to_that_of_any_step_program(case: Case, acc
     assert torch.allclose(difference, torch.full_like(difference, 5.0), atol=1e-4)
     assert torch.equal(found[0][TOP], found[1][TOP])
     assert losses[0] - losses[1] == pytest.approx(0.5 * 10.0 * 0.25 * difference.numel(), rel=1e-4)
-
-
-# ------------------------------------------------------------------------------- drawn layers
 
 
 def test_layers_drawn_anew_are_not_pulled() -> None:
@@ -274,9 +262,6 @@ def test_what_is_mixed_with_a_drawn_layer_is_its_draw(given: Listed) -> None:
     assert torch.equal(run.trainee.anchor(anchor)[TOP], run.trainee.raw(TOP))
     assert not torch.equal(run.trainee.anchor(anchor)[TOP], checkpoint.raw(TOP))
     assert torch.equal(run.trainee.anchor(anchor)[MATRIX], checkpoint.raw(MATRIX))
-
-
-# ---------------------------------------------------------------------------- after the optimiser
 
 
 @torch.no_grad()

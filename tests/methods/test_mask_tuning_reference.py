@@ -72,9 +72,6 @@ def test_filled_input_differs_inside_the_masks_only(architecture: str) -> None:
     assert torch.equal(filled[~positions], clean[~positions])
 
 
-# ---------------------------------------------------------------------------------- the oracles
-
-
 @pytest.mark.parametrize("fill", ["argmax", "sample"])
 def test_bart_fills_in_no_end_of_the_text(fill: str) -> None:
     run = bench({"fill": fill}, architecture="bart")
@@ -122,9 +119,6 @@ def test_oracle_predictions_give_the_plain_loss() -> None:
         assert torch.equal(run.method.backward(step), expected) == (not wrong)
 
 
-# ------------------------------------------------------------------------------ the tied head
-
-
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_the_optimiser_gets_the_tied_embedding_once(architecture: str) -> None:
     run = bench(architecture=architecture)
@@ -133,9 +127,6 @@ def test_the_optimiser_gets_the_tied_embedding_once(architecture: str) -> None:
     assert len({id(p) for p in parameters}) == len(parameters)
     ties = 0 if architecture == "eurobert" else 1  # EuroBERT has an output matrix of its own
     assert sum(p is embedding for p in run.method.head.parameters()) == ties
-
-
-# --------------------------------------------------------------------------------- other modes
 
 
 def test_masked_input_without_the_joint_loss_needs_no_head() -> None:
@@ -167,9 +158,6 @@ def test_separate_models_are_trained_by_their_own_losses() -> None:
     assert not alone[f"roberta.{INSIDE}"].any()
     assert torch.allclose(both[name], 0.5 * alone[name], rtol=1e-4, atol=1e-8)
     assert {f"roberta.{INSIDE}", name, "attached.mask_tuning.head.dense.weight"} <= both.keys()
-
-
-# ----------------------------------------------------------------------- phases before this one
 
 
 def test_a_missing_head_is_taken_from_the_phase_that_trained_it() -> None:

@@ -51,9 +51,6 @@ def test_a_gradient_without_a_direction_moves_nothing(value: float, eta: float |
     assert not any(one.any() for one in found.values())
 
 
-# ------------------------------------------------------------------------------------- the step
-
-
 @pytest.mark.parametrize("form", ["sam", "asam"])
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "bart"])
 def test_the_gradient_is_that_of_plain_fine_tuning_at_the_moved_weights(form: str, architecture: str) -> None:
@@ -95,9 +92,6 @@ def test_both_directions_move_as_far(form: str) -> None:
     adaptive = {n: value.abs() + 0.01 for n, value in weights(bench).items() if "asam" in form and n[-4:] != "bias"}
     length = torch.stack([(one / adaptive.get(n, 1.0)).square().sum() for n, one in moved(bench).items()]).sum().sqrt()
     assert length.item() == pytest.approx(0.3, rel=1e-3)
-
-
-# ---------------------------------------------------------------------------- with what is around
 
 
 def test_a_scaled_loss_changes_no_direction() -> None:

@@ -54,9 +54,6 @@ def problem(kind: str = "classification", classes: int = 3) -> tuple[Rows, np.nd
     return Rows(words, targets, classes if kind == "classification" else 1, seed=5), dense
 
 
-# --------------------------------------------------------------------------------------------------------- the members
-
-
 def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
     given = examples(40, pair=True, labels=3)
     labels = np.array([example.label for example in given])
@@ -102,9 +99,6 @@ def test_joined_features_are_one_model_of_parts_of_one_length(kind: str) -> None
     np.testing.assert_allclose(answers(both, member), answers(scaled, solution), atol=1e-3)
     out = left_out(of, own, plain(of, solution.strength))
     np.testing.assert_allclose(probabilities(of, member.left_out), probabilities(of, out), atol=2e-3)
-
-
-# --------------------------------------------------------------------------------------------- answers to left-out rows
 
 
 def test_answers_to_left_out_rows_are_those_of_scikit_learn() -> None:
@@ -194,9 +188,6 @@ def test_losses_by_hand() -> None:
     wanted = -(np.log(0.9) + np.log(1 - 0.2) + np.log(1 - 0.3) + np.log(0.6)) / 2
     logits = np.log([[9, 1 / 4], [3 / 7, 3 / 2]])
     assert loss(several, logits, np.array([1, 2], np.uint64)) == pytest.approx(wanted)
-
-
-# ---------------------------------------------------------------------------------------------------------- the average
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])

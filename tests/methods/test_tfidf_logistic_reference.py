@@ -36,9 +36,6 @@ def bag(given: list[Example], **options: int) -> BagOfWords:
     return BagOfWords.fit(given, **{"words": 1, "characters": 0, "limit": 100, **options})
 
 
-# ------------------------------------------------------------------------------------ features
-
-
 def test_two_words_and_characters_are_terms_too() -> None:
     found = bag(rows("not bad"), words=2, characters=2)
     assert found.blocks[0]["terms"] == ["bad", "not", "not bad"]
@@ -83,9 +80,6 @@ def test_features_are_those_of_scikit_learn(sublinear: bool) -> None:
     np.testing.assert_allclose(ours.features(given).toarray(), theirs.transform(texts).toarray(), rtol=0, atol=1e-12)
 
 
-# --------------------------------------------------------------------------------------- models
-
-
 def test_ridge_of_one_feature_by_hand() -> None:
     # Centred: x = -1, 0, 1 and y = -2, 0, 2; w = sum(xy) / (sum(xx) + strength) = 4 / (2 + 2) = 1.
     solution = ridge(sparse.csr_matrix([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), 2.0)
@@ -127,9 +121,6 @@ def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float
         for s in half_decades
     ]
     assert regress_words(Rows(features, targets, seed=7)).strength == pytest.approx(half_decades[np.argmin(losses)])
-
-
-# ---------------------------------------------------------------------------------- the method
 
 
 @pytest.mark.parametrize("form", [{"labels": 3}, {"kind": "regression", "pair": True}], ids=["3", "value"])

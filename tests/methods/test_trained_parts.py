@@ -43,9 +43,6 @@ WITH_BIASES = [name for name in ARCHITECTURES if name not in WITHOUT]
 DECAYED = TRAINING.model_copy(update={"weight_decay": 10.0, "learning_rate": 0.01})
 
 
-# ----------------------------------------------------------------------------- what is trained
-
-
 @pytest.mark.parametrize(
     ("large", "biases", "subset", "percent"),
     # The paper: 0.08 % of BERT large; 0.04 % of BERT base, about half of the biases, for b_q and b_m2.
@@ -93,9 +90,6 @@ def test_layers_that_are_drawn_anew_are_trained_whole() -> None:
     names = {name for name, _ in bench.trainee.named_trainable()}
     assert "bert.encoder.layer.1.output.dense.weight" in names
     assert "bert.encoder.layer.0.output.dense.weight" not in names
-
-
-# ------------------------------------------------------------------------------- the control
 
 
 @pytest.mark.parametrize(("sizes", "total"), [([3, 3, 3], 4), ([1, 1, 1, 97], 50), ([5, 7], 12), ([10, 1], 0)])

@@ -159,9 +159,6 @@ def test_one_ascent_step_by_hand() -> None:
     assert value[0, 0, :2].tolist() == pytest.approx([0.5, -0.375])
 
 
-# ------------------------------------------------------------------------------------- released
-
-
 def test_the_released_ascent_climbs_a_difference_of_log_odds() -> None:
     """q = (3/4, 1/4) against p = (1/2, 1/2): 2 (3/4 - 1/4) ln 3, and 2 * 2 ln 3 * q1 q2 in its first logit."""
     two = Q.clone().requires_grad_()
@@ -217,9 +214,6 @@ def test_the_released_site_applies_the_embedding_module_twice() -> None:
     other.trainee.hooks.on_word_embedding(lambda tensor, site: output)
     assert torch.allclose(found, other.step().forward(), atol=1e-6)
     assert not torch.allclose(found, plain, atol=1e-4)
-
-
-# ------------------------------------------------------------------------------------- proximal
 
 
 def test_the_proximal_gradient_by_hand() -> None:

@@ -183,9 +183,6 @@ def test_a_directory_of_something_else_is_not_replaced(load, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-# ---------------------------------------------------------------------------------- damaged folders
-
-
 def damage_weights(directory: Path, change: Any) -> None:
     tensors = load_file(directory / "model.safetensors")
     save_file(change(dict(tensors)), directory / "model.safetensors", metadata={"format": "pt"})

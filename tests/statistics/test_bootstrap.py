@@ -133,9 +133,6 @@ def test_seed_interval_by_hand():
     assert all(map(math.isnan, seed_interval([1.0])))
 
 
-# --------------------------------------------------------------------------- resamples, beside scikit-learn and scipy
-
-
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), k=st.integers(2, 4), n=st.integers(3, 30))

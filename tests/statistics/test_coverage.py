@@ -25,9 +25,6 @@ def least(runs: int, confidence: float = 0.95) -> float:
     return confidence - 3 * math.sqrt(confidence * (1 - confidence) / runs)
 
 
-# ------------------------------------------------------------------------ arms of many seeds
-
-
 def predictions(rng: np.random.Generator, skills: list[float], n: int, examples: int) -> list[np.ndarray]:
     """[n, examples] per arm, 1 is right; the chance varies with the seed and, for all arms alike, with the example."""
     difficulty = rng.normal(0, 0.15, examples)
@@ -59,9 +56,6 @@ def test_rank_sets_hold_the_true_ranks(n: int) -> None:
         assert narrow > runs / 2  # it does not cover by saying nothing
 
 
-# ------------------------------------------------------------------------- optional stopping
-
-
 def stopped(rng: np.random.Generator, looks: list[int], skill: float = 0.7) -> bool:
     """Whether somebody who adds seeds until there is a verdict finds a difference."""
     every, resamples = predictions(rng, [skill, 0.7], looks[-1], 60), int(rng.integers(2**31))
@@ -83,9 +77,6 @@ def test_optional_stopping_keeps_the_error_rate() -> None:
 def test_a_true_difference_is_still_found() -> None:
     rng = np.random.default_rng(3)
     assert sum(stopped(rng, [5, 10, 20], skill=0.85) for _ in range(20)) >= 18
-
-
-# ------------------------------------------------------------------------- a paper beside ours
 
 
 def test_welch_interval_equals_scipys() -> None:
@@ -204,9 +195,6 @@ def test_a_fold_of_one_group_that_is_not_drawn() -> None:
     found = Arms({"a": arm}, gold, "accuracy", samples=500, judged=parts, groups=groups).one("a")
     assert np.isfinite([found.low, found.high]).all()
     assert found.low < found.mean < found.high
-
-
-# ---------------------------------------------------------------------------------------- coverage
 
 
 def world(

@@ -30,9 +30,6 @@ def test_detectable_difference_reaches_its_power_in_simulation():
     assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.015)
 
 
-# ------------------------------------------------------------------ distributions and budgets
-
-
 @settings(max_examples=40, deadline=None)
 @given(small)
 def test_expected_max_is_the_mean_over_subsets(values):

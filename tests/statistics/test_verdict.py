@@ -34,9 +34,6 @@ def sample(values: list[float], rows: float = 0.01, inner: float = 0.0, n: int =
     return Sample(np.array(values), drawn - drawn.mean(), inner, n, 1.0, (mean, mean))
 
 
-# ------------------------------------------------------------------------------- degenerate inputs
-
-
 def test_deterministic_arms_are_judged_by_their_rows() -> None:
     """The same answers under every seed: nothing is known of other rows, and the seeds add nothing."""
     arms = right_on({"a": [180] * 3, "b": [140] * 3, "c": [141] * 3})
@@ -100,9 +97,6 @@ def test_rows_without_variance_still_count_a_seeds_share() -> None:
     assert still.interval is not None
     assert moving.interval is not None
     assert 0.0 < still.high - still.low < moving.high - moving.low
-
-
-# ------------------------------------------------------------------------------- the rule
 
 
 def test_more_comparisons_and_more_looks_make_wider_intervals() -> None:

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.metrics import find, names
-from regft_core.statistics.bootstrap import (
-    example_weights,
-    resampled_metric,
-    seed_interval,
-    seed_weights,
-)
+from regft_core.statistics.bootstrap import example_weights, resampled_metric, seed_interval, seed_weights
 from tests.statistics.single import one_arm, paired_difference
 
 

@@ -239,9 +239,8 @@ def test_near_duplicates_of_training_rows_are_found_and_exact_ones_are_not_count
 
 def test_one_sided_overlaps_of_pairs() -> None:
     train = split(("A man sleeps.", "Someone is asleep."), ("Dogs run.", "Animals move."))
-    dev = split(
-        ("A man sleeps!", "He is in the kitchen."), ("Cats climb.", "animals move"), ("Someone is asleep", "New.")
-    )
+    own = [("A man sleeps!", "He is in the kitchen."), ("Cats climb.", "animals move"), ("Someone is asleep", "New.")]
+    dev = split(*own)
     found = leaks_between(train, dev)
     assert found["text"]["rows"] == 2  # the third has it on the other side
     assert found["text_pair"]["rows"] == 1
@@ -250,9 +249,7 @@ def test_one_sided_overlaps_of_pairs() -> None:
 
 
 def test_in_folds_rows_of_one_group_do_not_count() -> None:
-    texts = [
-        (REVIEW, f"question {number} about {word}") for number, word in enumerate(["one", "price", "colour", "zoom"])
-    ]
+    texts = [(REVIEW, f"question about {word}") for word in ("one", "price", "colour", "zoom")]
     assert leaks_of_folds(split(*texts))["text"]["rows"] == 4
     assert leaks_of_folds(split(*texts, groups=["a", "a", "b", "b"]))["text"]["rows"] == 4
     assert leaks_of_folds(split(*texts, groups=["a"] * 4))["text"]["rows"] == 0

@@ -267,10 +267,8 @@ def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Pa
     content = "text,label\na,good\nb,-1\nc,bad\n,good\n"
     dropping = {"drop_labels": ("-1",), "drop_empty": True}
     assert [e.idx for e in read("a.csv", content, **dropping)] == ["0", "2"]
-    assert read_split(tmp_path, "mine", FILES, "a.csv", declare(**dropping)).dropped == {
-        "label -1": 1,
-        "without text": 1,
-    }
+    dropped = read_split(tmp_path, "mine", FILES, "a.csv", declare(**dropping)).dropped
+    assert dropped == {"label -1": 1, "without text": 1}
     with raises_code(DataError, "rows-do-not-match", "2 of 4"):
         read("a.csv", content)
     rows = '{"text": "a", "label": null}\n{"text": "b", "label": "good"}\n'

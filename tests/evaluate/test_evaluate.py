@@ -98,12 +98,8 @@ def test_metrics_can_be_recomputed_from_the_rows():
     logits = (gold + rng.normal(size=60))[:, None].astype(np.float32)
     result = scored(judge("dev", logits, gold.tolist(), task), task)
     rows = json.loads(json.dumps(result.rows["dev"]))
-    again = compute(
-        task["metrics"],
-        kind="regression",
-        labels=[row["label"] for row in rows],
-        predictions=[row["prediction"] for row in rows],
-    )
+    labels, predictions = ([row[name] for row in rows] for name in ("label", "prediction"))
+    again = compute(task["metrics"], kind="regression", labels=labels, predictions=predictions)
     assert again == result.sets["dev"]["metrics"]
     assert rows[0]["scores"] == [rows[0]["prediction"]]
     assert result.sets["dev"]["majority"]["mse"] == pytest.approx(gold.var())

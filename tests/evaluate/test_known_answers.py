@@ -53,9 +53,6 @@ def test_bins_of_equal_width_hold_their_upper_end_and_ties_share_a_bin_of_equal_
     assert np.bincount(spread).tolist() == [10] * 10
 
 
-# --------------------------------------------------------------------------------------------------------- sensitivity
-
-
 def test_counts_of_the_histogram_are_those_of_the_entries() -> None:
     rows = sensitivity.histogram(np.array([1e-7, 1.5e-7, 2e-5, 0.011]), 1).rows
     assert [(row[0], row[1]) for row in rows] == [(-6.5, 2), (-5.5, 0), (-4.5, 1), (-3.5, 0), (-2.5, 0), (-1.5, 1)]
@@ -89,10 +86,8 @@ def test_sensitivity_is_weight_times_gradient_of_the_loss_on_training_rows(kind:
         loss = torch.nn.functional.cross_entropy(logits, batch.labels)
     else:
         loss = torch.nn.functional.mse_loss(logits[:, 0], batch.labels)
-    names = [
-        name for name, _ in trained.model.named_parameters() if ".encoder.layer." in name and "LayerNorm" not in name
-    ]
-    parameters = [trained.model.get_parameter(name) for name in names]
+    named = trained.model.named_parameters()
+    parameters = [p for name, p in named if ".encoder.layer." in name and "LayerNorm" not in name]
     slopes = torch.autograd.grad(loss, parameters)
     expected = torch.cat([(p * s).abs().ravel() for p, s in zip(parameters, slopes, strict=True)])
     np.testing.assert_allclose(values, expected.detach().numpy(), rtol=2e-3, atol=1e-9)
@@ -115,9 +110,6 @@ def test_it_is_a_moving_average_over_batches_drawn_with_the_seed() -> None:
     batches = [[row.idx for row in rows] for rows in sensitivity.drawn(trained.learned, run)]
     assert [len(set(rows)) for rows in batches] == [8] * 5
     assert not set(batches[0]) & set(batches[1])  # one order before the next
-
-
-# ---------------------------------------------------------------------------------------------------- tokens and views
 
 
 def test_a_histogram_by_hand() -> None:

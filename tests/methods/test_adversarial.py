@@ -94,8 +94,6 @@ def test_a_gradient_that_is_no_number_moves_nothing() -> None:
     assert torch.equal(method.perturbation.tensors()[0], value)
 
 
-# ---------------------------------------------------------------------------------------------------------------- smart
-
 #: KL(p || q) + KL(q || p) of p = (1/2, 1/2) and q = (3/4, 1/4).
 P, Q, BOTH = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]]), 0.274653
 SMOOTH = {"proximal": 0.0}

@@ -117,9 +117,8 @@ def test_nothing_of_a_cut_token_reaches_the_prediction(architecture: str, kind: 
     assert not torch.equal(other, step.batch.input_ids)
     logits = []
     for ids in (step.batch.input_ids, other):
-        batch = dataclasses.replace(
-            step.batch, input_ids=ids, attention_mask=step.batch.attention_mask.masked_fill(cut, 0)
-        )
+        mask = step.batch.attention_mask.masked_fill(cut, 0)
+        batch = dataclasses.replace(step.batch, input_ids=ids, attention_mask=mask)
         method.cut = cut
         logits.append(step.forward(CUT, batch=batch))
     assert torch.allclose(*logits, atol=1e-5)

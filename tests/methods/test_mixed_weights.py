@@ -17,9 +17,6 @@ from tests.methods.chain import Runner, phase, run_phase
 from tests.methods.harness import NO_STEPS, TRAINING, Bench, same, source_of
 from tests.tiny import ARCHITECTURES
 
-# ---------------------------------------------------------------------------------------------------- weight averaging
-
-
 NAME = "bert.encoder.layer.0.output.dense.weight"
 CONSTANT = TRAINING.model_copy(update={"schedule": "constant", "max_steps": 6})
 
@@ -69,9 +66,6 @@ def test_it_comes_before_an_interpolation_with_the_start() -> None:
     assert torch.allclose(both[NAME], (average + trail()[0]) / 2, atol=1e-7)
 
 
-# ------------------------------------------------------------------------------------------------------------- wise ft
-
-
 def floats(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in weights.items() if value.is_floating_point()}
 
@@ -109,9 +103,6 @@ def test_values_are_mixed_in_their_unit(alpha: float) -> None:
     start, end, found = (done[name].tensors["weights"] for name in ("head", "train", "finetune"))
     for name in floats(found):
         assert torch.allclose(found[name], (1 - alpha) * start[name] + alpha * end[name], atol=1e-5), name
-
-
-# ---------------------------------------------------------------------------------------------------------------- soup
 
 
 def soup(*members: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

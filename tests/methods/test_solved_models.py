@@ -207,9 +207,8 @@ def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
     assert run.stack.predictor.declares.reads == "text"
     words = BagOfWords.fit(given, words=2, characters=4, limit=200_000, sublinear=True).features(given)
     solution = classify_words(Rows(words, labels, 3, seed=seed_of(run)))
-    np.testing.assert_allclose(
-        predicted(run), log_softmax(words @ solution.weight.T + solution.bias, axis=1), atol=1e-5
-    )
+    expected = log_softmax(words @ solution.weight.T + solution.bias, axis=1)
+    np.testing.assert_allclose(predicted(run), expected, atol=1e-5)
 
 
 def seed_of(run: Bench) -> int:
@@ -277,9 +276,6 @@ def test_where_there_are_no_folds_members_have_their_prior_weights() -> None:
     assert left_out(CLASSES, lonely, plain(CLASSES, 1.0)) is None  # a fold without the row has one label
 
 
-# ------------------------------------------------------------------------------------------------------------- weights
-
-
 def test_weights_by_hand() -> None:
     targets = np.array([0, 1] * 25)
     right, half = np.log(np.eye(2)[targets] * 0.8 + 0.1), np.zeros((50, 2))
@@ -322,9 +318,8 @@ def test_prior_weights_and_rows_of_rare_classes_by_hand() -> None:
 
 
 def test_losses_by_hand() -> None:
-    assert loss(CLASSES, np.log([[0.5, 0.5], [0.2, 0.8]]), np.array([0, 1])) == pytest.approx(
-        -(np.log(0.5) + np.log(0.8)) / 2
-    )
+    wanted = -(np.log(0.5) + np.log(0.8)) / 2
+    assert loss(CLASSES, np.log([[0.5, 0.5], [0.2, 0.8]]), np.array([0, 1])) == pytest.approx(wanted)
     several = find("multi_label")
     wanted = -(np.log(0.9) + np.log(1 - 0.2) + np.log(1 - 0.3) + np.log(0.6)) / 2
     logits = np.log([[9, 1 / 4], [3 / 7, 3 / 2]])

@@ -36,9 +36,6 @@ def test_number_of_trained_entries(name: str, options: dict[str, Any], count: in
     assert sum(p.numel() for _, p in Bench([(name, options)]).trainee.named_trainable()) == count
 
 
-# -------------------------------------------------------------------------------------------------------------- bitfit
-
-
 SUBSET = {"terms": "query_and_intermediate"}
 RANDOM = {"chosen": "random"}
 WITH_BIASES = [name for name in ARCHITECTURES if name not in WITHOUT]
@@ -122,16 +119,10 @@ def test_the_control_trains_as_many_entries_and_no_bias(architecture: str, optio
     assert share > 0.7  # a dead unit leaves some entries without a gradient
 
 
-# -------------------------------------------------------------------------------------------------------- top k layers
-
-
 def test_the_bottom_end_is_a_control() -> None:
     bench = Bench([("top_k_layers", {"layers": 1, "end": "bottom"})])
     inside = {name.split(".")[3] for name, _ in bench.trainee.named_trainable() if ".layer." in name}
     assert inside == {"0"}
-
-
-# ----------------------------------------------------------------------------------------------------- layerwise decay
 
 
 DEPTHS = {"embeddings": 0, "first": 1, "second": 2, "head": 3}
@@ -162,9 +153,6 @@ def test_every_parameter_gets_the_rate_of_its_depth() -> None:
         "classifier.bias": 1e-3,
     }
     assert {name: rates[name] for name in expected} == pytest.approx(expected)
-
-
-# ------------------------------------------------------------------------------------------------------------- re init
 
 
 def weights(options: dict[str, object] | None = None, **bench: object) -> dict[str, torch.Tensor]:
@@ -218,9 +206,6 @@ def test_the_pooler_goes_with_the_layers_or_alone_or_not_at_all() -> None:
 def test_a_pooler_that_the_checkpoint_lacks_is_drawn_as_in_every_arm() -> None:
     plain, drawn = weights(masked_lm=True), weights({"layers": 1}, masked_lm=True)
     assert torch.equal(plain["bert.pooler.dense.weight"], drawn["bert.pooler.dense.weight"])
-
-
-# ---------------------------------------------------------------------------------------------------------- noisy tune
 
 
 def moved(options: dict[str, object], **bench: object) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

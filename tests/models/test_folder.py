@@ -116,9 +116,8 @@ def test_a_pooled_model_answers_with_its_code_and_is_refused_without(architectur
 
 @pytest.mark.parametrize("pooling", ["head", "mean", "unit_mean"])
 def test_a_temperature_is_in_the_weights(pooling, load, tmp_path):
-    directory, expected = exported(
-        load("roberta", pooling=pooling), tmp_path / "out", "classification", False, None, 2.5
-    )
+    loaded = load("roberta", pooling=pooling)
+    directory, expected = exported(loaded, tmp_path / "out", "classification", False, None, 2.5)
     assert answered(directory, TEXTS, trust_remote_code=True) == pytest.approx(expected, abs=2e-6)
 
 

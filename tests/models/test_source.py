@@ -174,9 +174,8 @@ def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared,
     shutil.copytree(own, models / "mpnet")
     with raises_code(ModelError, "wrong-checksum", "model.safetensors", "78c0197b", "regft fetch --encoder mpnet"):
         resolve("mpnet", tmp_path / "project")
-    hashes = {
-        name: module.content_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")
-    }
+    names = ("model.safetensors", "config.json", "tokenizer.json")
+    hashes = {name: module.content_sha256(own / name) for name in names}
     monkeypatch.setitem(module.ALIASES, "mpnet", dataclasses.replace(module.ALIASES["mpnet"], sha256=hashes))
     found = resolve("mpnet", tmp_path / "project")
     assert (found.name, found.revision, found.path) == ("mpnet", None, (models / "mpnet").resolve())

@@ -175,10 +175,8 @@ def test_intervals_cover_what_the_next_size_brings() -> None:
     covered = 0
     for world in range(200):
         a, b = rng.uniform(0.3, 1.0), rng.uniform(0.5, 3.0)
-        scores = [
-            estimate(curve(n, b=b, a=a) + 0.01 * rng.standard_normal(), 0.01, 10 * world + i)
-            for i, n in enumerate(SIZES)
-        ]
+        means = [curve(n, b=b, a=a) + 0.01 * rng.standard_normal() for n in SIZES]
+        scores = [estimate(mean, 0.01, 10 * world + i) for i, mean in enumerate(means)]
         (found,) = expected_gains(SIZES, scores, [2])
         covered += found.low <= curve(800, b=b, a=a) - curve(400, b=b, a=a) <= found.high
     assert covered / 200 >= 0.90

@@ -94,9 +94,8 @@ def test_four_rows_to_none_are_no_evidence() -> None:
 def test_rows_without_variance_still_count_a_seeds_share() -> None:
     """The seeds' mean may not move with the rows though single seeds do: the added rows keep a share of 1/S of them."""
     values = [0.01, 0.02, 0.03, 0.02]
-    still, moving = judge(
-        [sample(values, rows, inner=1e-4) for rows in (0.0, 0.005)], "reference", confidence=0.95, point=POINT
-    )
+    both = [sample(values, rows, inner=1e-4) for rows in (0.0, 0.005)]
+    still, moving = judge(both, "reference", confidence=0.95, point=POINT)
     assert still.interval is not None
     assert moving.interval is not None
     assert 0.0 < still.high - still.low < moving.high - moving.low
@@ -281,11 +280,8 @@ def bounds(value: float, half: float) -> Bounds:
         (bounds(2.0, 1.0), Bounds(1.5), "reproduced"),  # the printed gain is in the interval
         (bounds(4.0, 1.0), Bounds(1.5), "reproduced"),  # exceeded
         (bounds(1.0, 0.4), Bounds(1.5), "smaller"),
-        (
-            bounds(1.0, 0.4),
-            bounds(1.5, 0.5),
-            "reproduced",
-        ),  # the paper's own spread reaches ours: 0.5 < hypot(0.4, 0.5)
+        # The paper's own spread reaches ours: 0.5 < hypot(0.4, 0.5).
+        (bounds(1.0, 0.4), bounds(1.5, 0.5), "reproduced"),
         (bounds(-1.0, 0.5), Bounds(1.5), "contradicted"),  # on the other side
         (bounds(0.1, 0.5), Bounds(1.5), "contradicted"),  # at most 0.6 of 1.5
         (bounds(0.1, 0.5), bounds(1.5, 2.0), "not shown"),  # the printed gain is not shown to differ

@@ -56,8 +56,6 @@ def test_half_precision_looks_at_most_once_in_a_step(name: str) -> None:
     assert all(place.startswith("_local_scalar_dense") for place in found)
 
 
-# ------------------------------------------------------------- every method, on a device of which nothing can be read
-
 #: Regularisers that read weights or texts before the first step; on the device they are put there after that.
 READS_BEFORE = ("linear_head", "noisy_tune", "verbaliser")
 #: Further options and forms of the input.

@@ -67,14 +67,10 @@ def test_the_short_batch_holds_the_longest_texts_and_all_batches_come_at_any_tim
     assert len({tuple(sorted(batches[0])) for batches in found}) == 5
 
 
-def rows_of_lengths(lengths: list[int]) -> Encoded:
-    rows = [[1] * length for length in lengths]
-    return Encoded(rows, None, [0] * len(rows), [str(i) for i in range(len(rows))], rows)
-
-
 @given(many_lengths, st.integers(1, 200))
 def test_evaluation_covers_everything_longest_first(lengths: list[int], tokens: int) -> None:
-    batches = evaluation_batches(rows_of_lengths(lengths), tokens)
+    rows, names = [[1] * length for length in lengths], [str(i) for i in range(len(lengths))]
+    batches = evaluation_batches(Encoded(rows, None, [0] * len(rows), names, rows), tokens)
     assert all(len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens for batch in batches)
     assert all((len(batch) + 1) * lengths[batch[0]] > tokens for batch in batches[:-1])
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter, defaultdict
 from functools import cache
@@ -21,7 +20,7 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.errors import DataError
 from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
-from tests.small_project import TASK
+from tests.small_project import TASK, write_csv
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi"]
 DECLARED: dict[str, Any] = {**TASK, "columns": {"text": "text"}, "ood": {}}
@@ -40,19 +39,10 @@ def rows(count: int = 60, groups: int = 12) -> list[dict[str, Any]]:
 
 
 def prepare(
-    root: Path,
-    dev: Any,
-    content: list[dict[str, Any]] | None = None,
-    group: str | None = None,
-    name: str = "mine",
-    **changes: Any,
+    root: Path, dev: Any, content: Any = None, group: str | None = None, name: str = "mine", **changes: Any
 ) -> tuple[Path, dict[str, Any]]:
     content = rows() if content is None else content
-    (root / "data").mkdir(parents=True, exist_ok=True)
-    with (root / "data" / "rows.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(content[0]))
-        writer.writeheader()
-        writer.writerows(content)
+    write_csv(root / "data" / "rows.csv", [list(content[0]), *(list(row.values()) for row in content)])
     declared = DECLARED | {"splits": {"train": "rows.csv", "dev": dev}, "columns": {"text": "text", "group": group}}
     declared |= changes
     folder = prepare_dataset(root, name, {name: TaskConfig.model_validate(declared)})

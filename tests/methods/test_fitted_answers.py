@@ -120,13 +120,10 @@ def test_features_stand_in_the_order_of_the_rows_though_longer_rows_are_read_fir
     data = FitData(run.trainee, run.setting, run.stream)
     lengths, (features, labels) = run.encoded.lengths, run.method.features(data)
     assert lengths != sorted(lengths, reverse=True)
-    alone = [run.method.features(dataclasses.replace(data, stream=one_row(run, row))) for row in range(40)]
+    streams = [BatchStream(run.encoded, run.trainee, run.setting, "alone", [row]) for row in range(40)]
+    alone = [run.method.features(dataclasses.replace(data, stream=stream)) for stream in streams]
     assert labels.tolist() == [int(label) for _, label in alone]
     torch.testing.assert_close(features, torch.cat([vector for vector, _ in alone]), atol=1e-5, rtol=0)
-
-
-def one_row(run: Bench, row: int) -> BatchStream:
-    return BatchStream(run.encoded, run.trainee, run.setting, "alone", [row])
 
 
 def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:

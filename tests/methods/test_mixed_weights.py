@@ -105,10 +105,6 @@ def test_values_are_mixed_in_their_unit(alpha: float) -> None:
         assert torch.allclose(found[name], (1 - alpha) * start[name] + alpha * end[name], atol=1e-5), name
 
 
-def soup(*members: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return mean([{"weights": one} for one in members], float)[0]["weights"]
-
-
 def test_a_soup_is_the_mean_of_its_members_which_share_the_drawn_head() -> None:
     def member(index: int, head: str, training: TrainingConfig = TRAINING) -> dict[str, torch.Tensor]:
         streams = {"noise": f"members-{index}", "order": f"members-{index}", "head": head}
@@ -119,8 +115,8 @@ def test_a_soup_is_the_mean_of_its_members_which_share_the_drawn_head() -> None:
     assert not torch.equal(heads[0], heads[2])
     one, two = member(0, "head"), member(1, "head")
     assert not same(one, two)
-    mean = soup(one, two)
-    assert all(torch.allclose(mean[name], (one[name] + two[name]) / 2, atol=1e-7) for name in floats(one))
+    soup = mean([{"weights": weights} for weights in (one, two)], float)[0]["weights"]
+    assert all(torch.allclose(soup[name], (one[name] + two[name]) / 2, atol=1e-7) for name in floats(one))
 
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"

@@ -287,9 +287,6 @@ def test_missing_packages_are_named_with_the_command_that_brings_them(monkeypatc
         require_onnx()
 
 
-# ------------------------------------------------------------------------------------------ eight bits
-
-
 #: Its attention multiplies by parameters that are in no linear layer.
 REFUSED = {"xlnet"}
 

@@ -217,9 +217,6 @@ def test_gradients_reach_the_tokens_of_every_window(load):
     assert all(gradient[token].abs().sum() > 0 for token in read)
 
 
-# ------------------------------------------- Qwen3-Embedding (last token) and EmbeddingGemma (mean, two-way attention)
-
-
 every_embedder = pytest.mark.parametrize("architecture", EMBEDDERS)
 
 

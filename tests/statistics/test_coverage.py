@@ -92,9 +92,6 @@ def test_welch_interval_equals_scipys() -> None:
     assert all(map(math.isnan, welch_interval(1.0, [(1.0, 1)])))
 
 
-# --------------------------------------------------------------------------------------- seeds with rows of their own
-
-
 VALUES = ["pearson", "spearman", "mse"]
 METRICS = ["accuracy", "f1", "f1_macro", "matthews", "accuracy_f1"]
 

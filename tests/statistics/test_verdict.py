@@ -121,9 +121,6 @@ def test_the_interval_holds_the_pointwise_one() -> None:
     assert found.word == "no difference shown"
 
 
-# ------------------------------------------------------------------------------- planning
-
-
 def test_planned_seeds_show_the_difference_four_times_in_five() -> None:
     pilot = sample(list(0.03 * np.random.default_rng(3).standard_normal(200)), rows=0.003, n=5000)
     seeds = seeds_for(0.05, pilot, 8, 0.05, POINT)
@@ -186,9 +183,6 @@ def test_a_wider_spread_or_family_takes_more_seeds() -> None:
 )
 def test_better_means_better_than_every_control(words: list[Any], expected: str | None) -> None:
     assert overall(words) == expected
-
-
-# -------------------------------------------------------------------------------------------- a second implementation
 
 
 #: Where the rule misses: three seeds of 34 methods, of which three runs in ten collapse, so some collapse in all three.

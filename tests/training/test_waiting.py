@@ -64,10 +64,7 @@ OPTIONS: dict[str, tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = {
     "cutoff, texts apart": ([("cutoff", {})], {"pooling": "mean", "separately": True}),
     "dps, long blocks": ([("dps", {"block": 0.2, "mode": "mix"})], {}),
     "masked_lm, replaced": ([("masked_lm", {"replacement": "bert"})], {"phase": "post", "masked_lm": True}),
-    "masked_lm, each by chance": (
-        [("masked_lm", {"selection": "bernoulli"})],
-        {"phase": "post", "masked_lm": True},
-    ),
+    "masked_lm, each by chance": ([("masked_lm", {"selection": "bernoulli"})], {"phase": "post", "masked_lm": True}),
     "pats, limited": ([("pats", {"max_std": 1e-3, "noise_std": "linear"})], {}),
     "r4f, three classes": ([("r4f", {})], {"labels": 3, "pooling": "mean"}),
     "adamax": ([], {"training": TRAINING.model_copy(update={"optimizer": "adamax"})}),

@@ -112,10 +112,8 @@ def test_probes_of_another_task() -> None:
 def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     other = words("t")
     assert drawn(other.examples, None, probing(other), "t") != list(other.examples)
-    draws = [
-        drawn(other.examples, 20, probing(other, TinyModel(seed=i), seed=seed), "t")
-        for i, seed in ((0, 0), (1, 0), (0, 1))
-    ]
+    runs = [probing(other, TinyModel(seed=i), seed=seed) for i, seed in ((0, 0), (1, 0), (0, 1))]
+    draws = [drawn(other.examples, 20, run, "t") for run in runs]
     assert len(draws[0]) == 20
     assert draws[0] == draws[1] != draws[2]
     few = OtherRows(other_task(), other.examples[:1], other.dev)
@@ -131,9 +129,6 @@ def test_heads_of_the_last_layer_read_what_the_models_own_head_reads(architectur
     assert len(set(batch.attention_mask.sum(1).tolist())) > 1
     own = features(probing(words("t"), trained), trained.model, rows)[-1]
     torch.testing.assert_close(own, summaries(trained.model, batch, "cls"), atol=1e-5, rtol=1e-4)
-
-
-# -------------------------------------------------------------------------------------------------- insides of a model
 
 
 def batch_of(trained: TinyModel, count: int = 4) -> Any:

@@ -131,9 +131,6 @@ def test_declarations_and_hooks_belong_together(tmp_path: Path, declared: str, h
         assert named in problem.hint
 
 
-# ---------------------------------------------------------------------------------------------- passes
-
-
 R_DROP: tuple[str, dict[str, Any]] = ("r_drop", {})
 HYPE: tuple[str, dict[str, Any]] = ("hype", {"scale": 1e-3})
 OFF = ("r_drop", {"alpha": 0.0, "cross_entropy": "first"})

@@ -111,9 +111,6 @@ def test_targets_are_names_of_linear_modules(target: str, additions: int) -> Non
         bench(Lora, {"targets": ["intermediate.dense"]})
 
 
-# --------------------------------------------------------------------------- the PEFT library
-
-
 def reference(run: Bench, regulariser: Lora, **options: Any) -> Any:
     """The same adapters in PEFT."""
     config = peft().LoraConfig(task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.1, **options)

@@ -59,9 +59,6 @@ DOUBLER: Listed = (declaring("doubler", {"edit_weights": double}, edits=("weight
 LATE_DOUBLER: Listed = (declaring("a_doubler", {"edit_weights": double}, edits=("weights",), edit_order=7), {})
 
 
-# ------------------------------------------------------------------------------- pairs of methods
-
-
 @pytest.mark.parametrize(
     "pair",
     [
@@ -97,9 +94,6 @@ def test_noise_in_chosen_passes_only() -> None:
         run.stack.backward(step)
         logits.append(passes[0][-1])
     assert [torch.equal(*views) for views in zip(*logits, strict=True)] == [True, False, True]
-
-
-# -------------------------------------------------------------------------------- added loss terms
 
 
 def test_added_terms_compose_with_each_other() -> None:
@@ -187,18 +181,12 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
         assert len(compose.precision_problems(entries([listed]), TRAINING, tf32=True)[0]) == refused
 
 
-# ------------------------------------------------------------------------------ order of edits
-
-
 def test_edits_follow_their_declared_order_not_their_names() -> None:
     plain, *edited = (
         run.trainee.raw(run.trainee.sites.mixable[0]).detach()
         for run in map(Bench, ([], [EDITOR, LATE_DOUBLER], [LATE_DOUBLER, EDITOR]))
     )
     assert all(torch.equal(weight, (plain + 1.0) * 2.0) for weight in edited)
-
-
-# ----------------------------------------------------------------------- owners, dropout, encoder
 
 
 def test_an_optimiser_is_that_of_its_owner() -> None:
@@ -229,9 +217,8 @@ class Picky(Regulariser):
     @classmethod
     def declare(cls, options: Any) -> Declares:
         marks = {kind: f"a substitute for {kind}" for kind in ("regression", "classification")}
-        return Declares(
-            description=Description(refused={"separately": "it swaps the two texts of an input"}, degraded=marks)
-        )
+        refused = {"separately": "it swaps the two texts of an input"}
+        return Declares(description=Description(refused=refused, degraded=marks))
 
     @classmethod
     def check_task(cls, options: Any, task: TaskConfig) -> list[str]:
@@ -267,10 +254,8 @@ def test_a_phase_is_checked_and_marked_on_its_own_task_not_on_the_cells() -> Non
 
 def test_a_run_answers_for_the_labels_of_its_own_task_in_their_order() -> None:
     """A last phase on another task gave its outputs to the run's labels by their number, whatever they stood for."""
-    given, cell = (
-        replace(method("vanilla"), phases=(replace(phase(), data=DataConfig(task="far")),)),
-        task("classification"),
-    )
+    far, cell = replace(phase(), data=DataConfig(task="far")), task("classification")
+    given = replace(method("vanilla"), phases=(far,))
     turned = cell.model_copy(update={"labels": tuple(reversed(cell.labels or ()))})
     assert compose.check_method({}, given, cell, None, {"far": cell}) == []
     (problem,) = compose.check_method({}, given, cell, None, {"far": turned})
@@ -303,9 +288,6 @@ def test_dropout_is_negotiated(listed: list[Listed], shared: Any, own: Any, sett
         assert ((dropout.hidden, dropout.attention), problems) == (settled, [])
     else:
         assert problem in problems[0]
-
-
-# ----------------------------------------------------------------------------- what is declared
 
 
 def test_variants_of_a_composition() -> None:

@@ -110,18 +110,12 @@ def untouched(architecture: str, form: str, at_mask: bool) -> tuple[Bench, torch
     return fresh, fresh.logits()
 
 
-# ------------------------------------------------------------------------------------ refusals
-
-
 @on([case for case in CASES if case.description.refused_architectures])
 def test_a_family_on_which_it_does_not_run_is_refused(case: Case) -> None:
     for architecture in case.description.refused_architectures:
         with pytest.raises(ModelError) as caught:
             case.bench(architecture).train()
         assert caught.value.code in ("encoder-does-not-fit", "pooling-not-possible")
-
-
-# ---------------------------------------------------------------------------------- strength 0
 
 
 def off_at(place: tuple[str, str]) -> list[Any]:
@@ -141,9 +135,6 @@ def test_strength_zero_is_plain_fine_tuning(name: str, off: dict[str, Any], arch
     bench = Bench(listed, architecture=architecture, training=two, masked_lm=True, **FORMS[form])
     plain = plain_weights(architecture, form, bench.training.model_dump_json())
     assert same(bench.train(), plain)
-
-
-# ------------------------------------------------------------------------- trained and exported
 
 
 @pytest.mark.parametrize(
@@ -183,9 +174,6 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     # Only what is folded or rebuilt may differ: a folded weight rounds differently from the sum of two products.
     tolerance = 5e-6 if viewed else 0.0
     assert float((fresh.logits() - trained).abs().max()) <= tolerance
-
-
-# ------------------------------------------------------------------ the laws of regft_core/contract
 
 
 def maker(case: Case, architecture: str = "bert", training: Any = None, **form: Any) -> laws.Make:
@@ -241,9 +229,6 @@ def test_other_options_keep_the_laws_of_steps(number: int, case: Case) -> None:
     assert laws.passes(make, declared_cost([(case.cls, case.options)])) == ""
     if case.name != "weight_mixup" or case.options.variant != "released":  # it leaves the weights displaced
         assert laws.restored(make) == ""
-
-
-# ------------------------------------------------------------------------ frozen, start, anchor
 
 
 @accepted(CASES)

@@ -55,9 +55,6 @@ def both_orders(listed: list[Listed]) -> tuple[list[Listed], list[Listed]]:
     )
 
 
-# --------------------------------------------------------------- gradients: observe, change, mask
-
-
 class SideConfig(StrictModel):
     side: ClipSide = "before_clip"
     by: float = 0.0
@@ -121,10 +118,6 @@ def around(listed: list[Listed], clip: float | None) -> tuple[Bench, dict[str, T
     return run, plain, gradients(run)
 
 
-def norm_of(named: dict[str, Tensor]) -> float:
-    return float(torch.cat([value.flatten() for value in named.values()]).norm())
-
-
 @pytest.mark.parametrize("observes", ["before_clip", "after_clip"])
 @pytest.mark.parametrize("masks", ["before_clip", "after_clip"])
 @pytest.mark.parametrize("change", [False, True])
@@ -139,7 +132,8 @@ def test_observers_see_the_gradient_before_any_mask_or_change(observes: str, mas
         changed = {name: value + 1.0 if change else value for name, value in plain.items()}
         masked = {name: changed[name] * mask[name] for name in plain}
         clipped = masked if masks == "before_clip" else changed
-        factor = min(1.0, 0.05 / (norm_of(clipped) + 1e-6))
+        norm = float(torch.cat([value.flatten() for value in clipped.values()]).norm())
+        factor = min(1.0, 0.05 / (norm + 1e-6))
         for name, value in plain.items():
             seen = value * factor if observes == "after_clip" else value
             assert torch.allclose(observer.seen[name], seen, rtol=1e-5, atol=1e-9), name
@@ -171,9 +165,6 @@ def test_noise_is_that_of_pats_alone_where_the_mask_lets_entries_move(grouped: b
         mask = masks[f"mask/{name}"]
         assert torch.equal(together[name], torch.where(mask, alone[name], start[name])), name
     assert not torch.equal(together[MATRIX], start[MATRIX])
-
-
-# ------------------------------------------------------------------------------- the task's loss
 
 
 def formula(step: Step, logits: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -215,9 +206,6 @@ def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
     assert bool(asked) == case.declares.trains_on_task
 
 
-# --------------------------------------------------------------------------- penalties of weights
-
-
 PROGRAMS = [case for case in CASES if Entry(case.cls, case.options).program and not case.declares.virtual_step]
 
 
@@ -243,9 +231,6 @@ def test_a_penalty_adds_its_gradient_to_that_of_any_step_program(case: Case, acc
     assert torch.allclose(difference, torch.full_like(difference, 5.0), atol=1e-4)
     assert torch.equal(found[0][TOP], found[1][TOP])
     assert losses[0] - losses[1] == pytest.approx(0.5 * 10.0 * 0.25 * difference.numel(), rel=1e-4)
-
-
-# ------------------------------------------------------------------------------- drawn layers
 
 
 def test_layers_drawn_anew_are_not_pulled() -> None:
@@ -274,9 +259,6 @@ def test_what_is_mixed_with_a_drawn_layer_is_its_draw(given: Listed) -> None:
     assert torch.equal(run.trainee.anchor(anchor)[TOP], run.trainee.raw(TOP))
     assert not torch.equal(run.trainee.anchor(anchor)[TOP], checkpoint.raw(TOP))
     assert torch.equal(run.trainee.anchor(anchor)[MATRIX], checkpoint.raw(MATRIX))
-
-
-# ---------------------------------------------------------------------------- after the optimiser
 
 
 @torch.no_grad()

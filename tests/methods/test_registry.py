@@ -22,8 +22,6 @@ from tests.methods.chain import REPOSITORY, phase
 from tests.methods.harness import TRAINING, Bench, same
 from tests.small_project import also
 
-# ------------------------------------------------------------------------------------------------------------ registry
-
 
 def example() -> str:
     blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "own_method.md").read_text(), flags=re.DOTALL)
@@ -49,9 +47,6 @@ def test_a_file_defines_the_regulariser_of_its_name_and_no_two_have_one(tmp_path
     (tmp_path / "hype.py").write_text(example())
     with also(METHODS, tmp_path), raises_code(ConfigError, "name-taken", "hype"):
         discover()
-
-
-# ------------------------------------------------------------------------------------------------------------ refusals
 
 
 NONE: dict[str, Any] = {"epochs": 0}

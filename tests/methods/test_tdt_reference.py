@@ -43,9 +43,6 @@ def captured(bench: Bench, layer: int = 0) -> list[torch.Tensor]:
     return seen
 
 
-# ------------------------------------------------------------------------------ worked numbers
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -85,9 +82,6 @@ def test_penalty_counts_real_tokens_only() -> None:
     zero = torch.zeros(1, 6, requires_grad=True)
     confidence_penalty(zero, mask).backward()
     assert zero.grad.isfinite().all()
-
-
-# ------------------------------------------------------------------------------------- the views
 
 
 def mean_of(clean: torch.Tensor, mask: torch.Tensor, variant: str) -> torch.Tensor:
@@ -218,9 +212,6 @@ def test_hard_mode_keeps_a_token_as_often_as_the_softmax_says(temperature: float
     spread = (share * (1 - share) / gates.numel()) ** 0.5
     assert set(gates.round(decimals=5).unique().tolist()) == {0.0, 1.0}
     assert float(gates.mean()) == pytest.approx(share, abs=4 * spread)
-
-
-# -------------------------------------------------------------------------- shuffled confidence
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet"])

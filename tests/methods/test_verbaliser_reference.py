@@ -44,9 +44,6 @@ def pretrained(architecture: str) -> Any:
     return AutoModelForMaskedLM.from_pretrained(source_of(architecture, True).path, dtype=torch.float32).eval()
 
 
-# ----------------------------------------------------------------------------------- logits
-
-
 @pytest.mark.parametrize("architecture", WITH_MASK)
 def test_logits_are_those_of_the_masked_lm_at_the_mask(architecture: str) -> None:
     """Gao et al., equation 1: the same vectors and output matrix, for the words alone."""
@@ -68,9 +65,8 @@ def test_one_step_is_that_of_the_masked_lm(architecture: str) -> None:
     step = own.step()
     step.trainee.model.train()
     loss = own.stack.backward(step)
-    wanted = torch.nn.functional.cross_entropy(
-        by_hand(own, language_model, list(step.batch.host_indices)), step.batch.labels
-    )
+    logits = by_hand(own, language_model, list(step.batch.host_indices))
+    wanted = torch.nn.functional.cross_entropy(logits, step.batch.labels)
     wanted.backward()
     torch.testing.assert_close(loss, wanted.detach(), atol=1e-6, rtol=1e-6)
     found = dict(own.trainee.named_trainable())
@@ -82,9 +78,6 @@ def test_one_step_is_that_of_the_masked_lm(architecture: str) -> None:
 
 def _inputs(batch: Any) -> dict[str, torch.Tensor]:
     return {name: value for name, value in batch.model_inputs().items() if name != "token_type_ids"}
-
-
-# ------------------------------------------------------------------------------------ words
 
 
 def test_a_head_from_an_earlier_phase_is_what_the_phase_starts_from() -> None:
@@ -134,9 +127,6 @@ def test_words_that_differ_in_case_only_are_refused_where_the_tokenizer_lowers()
     assert wrong == {"b": "'good' and 'Good' are the same token of this tokenizer"}
 
 
-# --------------------------------------------------------------------------------- template
-
-
 def test_long_texts_are_cut_and_the_template_is_not() -> None:
     tokenizer = tokenizer_of(source_of("bert", True))
     one = replace(examples(1, pair=True)[0], text="good " * 30, text_pair="bad " * 5)
@@ -152,9 +142,6 @@ def test_the_mask_token_in_a_text_is_refused() -> None:
     one = replace(examples(1)[0], text="good [MASK] film")
     with raises_code(DataError, "mask-in-text"):
         prompted([one], tokenizer, 16, Prompt("{text} it was [MASK]", ("good", "bad")))
-
-
-# --------------------------------------------------------------------------- demonstrations
 
 
 def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:

@@ -45,9 +45,6 @@ def relative_difference(one: list[Tensor], other: list[Tensor]) -> float:
     return float(difference / two_level.global_norm(other))
 
 
-# -------------------------------------------------------------------------------- hypergradient
-
-
 def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[Tensor]]:
     """(finite difference, exact) mixed term of one step with dropout on and shared masks."""
     step, weights = run.step(optimizer=None), [p for _, p in run.trainee.named_raw()]
@@ -178,9 +175,6 @@ def test_the_implicit_share_is_that_of_the_two_terms(monkeypatch: pytest.MonkeyP
     assert 0 < max(value for _, value in logged) < 0.2
 
 
-# ---------------------------------------------------------------------------- the released variant
-
-
 @pytest.mark.parametrize(
     ("variant", "draws"),
     [
@@ -237,9 +231,6 @@ def test_moments_are_dropped_once_after_the_first_released_step(options: dict[st
     run.method.backward = lambda step: (original(step), sizes.append(len(step.optimizer.state)))[0]
     run.loop().train()
     assert [bool(size) for size in sizes] == ["implicit" in options, *[True] * 5]
-
-
-# ------------------------------------------------------------------------- splits and averaging
 
 
 def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:

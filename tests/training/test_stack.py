@@ -103,9 +103,6 @@ def test_passes_and_gradients_of_a_term_are_counted_once_each() -> None:
     assert torch.allclose(run.trainee.raw(MATRIX).grad, plain.trainee.raw(MATRIX).grad, atol=1e-7)
 
 
-# ------------------------------------------------------------------------- rates and groups
-
-
 def slowed(name: str, parameter: str, factor: float) -> Any:
     return declaring(name, {"learning_rate_factors": lambda self: {parameter: factor}}), {}
 
@@ -124,9 +121,6 @@ def test_factors_of_two_regularisers_multiply() -> None:
     frozen = Bench(listed)
     frozen.trainee.raw(MATRIX).requires_grad_(False)
     assert all(MATRIX not in group["names"] for group in frozen.loop().groups)
-
-
-# ---------------------------------------------------------------------- anchors, fit, state, skip
 
 
 @torch.no_grad()

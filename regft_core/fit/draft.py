@@ -148,8 +148,7 @@ class Draft:
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._prices(project, folder, *setup))
             self._trained.update(name for name, method in project.methods.items() if takes_steps(method))
-            texts = self.rows.examples
-            if all(unread(texts, encoder, self.lengths[encoder]) for encoder in self.encoders):
+            if all(unread(self.rows.examples, encoder, self.lengths[encoder]) for encoder in self.encoders):
                 self.refused |= dict.fromkeys(self._trained, "it trains the encoder, which does not read these texts")
             execution = ExecutionConfig.model_validate(self.execution)
             can_be_serial = self._on_cpu and execution.executor == "processes"
@@ -242,8 +241,6 @@ class Draft:
                 prices[name] = Price(own, own, seconds, (read.pooling, read.pairs))
         return prices
 
-    # -------------------------------------------------------------------------------- files
-
     def write(self, folder: Path, setup: Setup) -> None:
         """Write the folder for a set-up; over an older one only what a set-up decides."""
         for name in (TASKS, "data"):
@@ -271,10 +268,8 @@ class Draft:
         """Return ``params.yaml``."""
         length, cut = self.length(setup.encoder)
         trials = {name: self.preset.trials(name, setup.trainings) for name in setup.methods}
-        fixed = {name: dict(values[0]) for name, values in trials.items() if len(values) == 1}
-        for name in (name for name in self.preset.refit if setup.refit and name in setup.methods):
-            several = {f"phases.{phase}.refit": trainings for phase, trainings in self.preset.refit[name].items()}
-            fixed[name] = fixed.get(name, {}) | several
+        settings = {name: self.preset.settings(name, setup.trainings, refit=setup.refit) for name in setup.methods}
+        fixed = {name: nested(values) for name, values in settings.items() if values}
         tuned = {name: values if len(values) > 1 else [] for name, values in trials.items()}
         model = {"name": _seen_from(folder, self.root, setup.encoder), "max_length": length, "pooling": "mean"}
         first = self.seed * setup.folds  # another seed is another repeat: folds and draws differ
@@ -297,12 +292,11 @@ class Draft:
                 "# Chosen by folds of each run's training rows; its validation fold is not read.\n",
                 yaml_text({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
             ]
-        execution = dict(self.execution)
-        if setup.serial:
-            execution.pop("workers", None)
-            execution["executor"] = "serial"
+        execution = self.execution
+        if setup.serial:  # no workers
+            execution = {name: value for name, value in execution.items() if name != "workers"} | {"executor": "serial"}
         sections += [
-            yaml_text({"method_settings": {name: nested(fixed[name]) for name in fixed}}) if fixed else "",
+            yaml_text({"method_settings": fixed}) if fixed else "",
             yaml_text({"execution": execution, "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
             yaml_text({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),

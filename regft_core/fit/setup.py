@@ -92,6 +92,12 @@ class OwnPreset(StrictModel):
         """Return the trials of a method with so many trainings; a single one is no choice but its settings."""
         return [trial for training in self.tuning.methods.get(method, [])[:trainings] for trial in training]
 
+    def settings(self, method: str, trainings: int, *, refit: bool) -> dict[str, Any]:
+        """Return the settings of a method that are no choice: a single trial, and the trainings of the final model."""
+        trials = self.trials(method, trainings)
+        several = self.refit.get(method, {}) if refit else {}
+        return (trials[0] if len(trials) == 1 else {}) | {f"phases.{phase}.refit": several[phase] for phase in several}
+
     def trainings(self, methods: Sequence[str]) -> int:
         """Return the trainings of the method that tries most."""
         return max((len(self.tuning.methods.get(name, [])) for name in methods), default=1)

@@ -129,11 +129,8 @@ def _dataset(project: Project, task: str) -> None:
 
 
 def _subsamples(project: Project, task: str) -> None:
-    params, folder, scope = (
-        project.params,
-        project.root / "work" / "subsamples" / task,
-        _scope("subsample", project, task),
-    )
+    params, scope = project.params, _scope("subsample", project, task)
+    folder = project.root / "work" / "subsamples" / task
     drawn = sizes, seeds, stratified = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
 
     def inputs() -> dict[str, Any]:
@@ -159,8 +156,9 @@ def _lengths(project: Project, task: str) -> None:
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
-    """Return a function for the key of rows about to be made from ``inputs``; called before they are written, it raises
-    InputChanged where inputs or code are others than now.
+    """Return a function for the key of rows that are about to be made from ``inputs``.
+
+    It is called before they are written, and raises InputChanged where inputs or code are others than now.
     """
     before = inputs()
     load(scope)

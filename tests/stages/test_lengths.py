@@ -85,7 +85,8 @@ def rows_of(root: Path, **counts: int) -> list[str]:
     """Return the warnings of a task whose drawn rows have these labels."""
     folder = root / "work" / "subsamples" / "reviews" / "16"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_text(json.dumps({"seeds": {"0": {"label_counts": counts}}}))
+    draw = {"sha256": "", "label_counts": counts}
+    (folder / "manifest.json").write_text(json.dumps({"n": 16, "seeds": {"0": draw}}))
     return skew_warnings(open_project(root))
 
 

@@ -3,9 +3,9 @@
 The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
 those before it, with five folds. Then, each if it still fits: more trainings of the final model, which has the mean of
 their weights; a second repeat of the folds where rows are few, the next method, a second training for every tuned
-method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast. Without
-time for that start, the methods before the tuned one, else those that are
-always listed, with five folds, else three: fewer folds never pay for a tuned method.
+method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast.
+Without time for that start, the methods before the tuned one, else those that are always listed, with five folds, else
+three: fewer folds never pay for a tuned method.
 """
 
 from __future__ import annotations

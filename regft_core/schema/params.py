@@ -260,7 +260,7 @@ class ReportConfig(StrictModel):
         0.5, ge=0, le=100, description="points that a cheaper method may be expected to lose and is still taken"
     )
     prefer: OneOrMoreNames = Field(
-        (), description="methods of which the first within the tolerance is taken in place of the cheapest"
+        (), description="methods in order: the first within the tolerance is taken in place of the cheapest"
     )
     decide_by: OneOrMoreNames = Field(
         (), description="sets whose mean score decides which method to take; the development set (dev) when absent"

@@ -182,8 +182,11 @@ def test_splits_are_drawn_by_the_texts_and_share_none(tmp_path: Path, source: Pa
 def test_rows_are_read_offline_and_a_text_stays_in_one_set(
     tmp_path: Path, source: PackageSource, declare: Any, monkeypatch: Any
 ) -> None:
-    columns = {"text": "text", "label": "polarity", "id": "id"}
-    declared = declare(columns=columns, labels=("negative", "positive"), drop_labels=("neutral",))
+    declared = declare(
+        columns={"text": "text", "label": "polarity", "id": "id"},
+        labels=("negative", "positive"),
+        drop_labels=("neutral",),
+    )
     assert len(read_split(tmp_path, "mine", source, "dev", declared).examples) == 6
     monkeypatch.setattr(fetched, "download_archive", None)
     tweets = read_split(tmp_path, "mine", source, "tweets", declared).examples

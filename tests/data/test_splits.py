@@ -1,26 +1,23 @@
-"""Folds and shares of a file, and rows that judge although training rows nearly hold them."""
-
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter, defaultdict
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from regft_core.data.checks import NEAR, leak_warning, leaks_between, leaks_of_folds, normalised, warnings_of
-from regft_core.data.examples import Example, divide, read_jsonl
+from regft_core.data.checks import warnings_of
+from regft_core.data.examples import divide, read_jsonl
 from regft_core.data.prepare import prepare_dataset
-from regft_core.data.read_split import Split
 from regft_core.data.splits import fold_line, of_seed, rows_file, split_line
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import DataError
 from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
-from tests.small_project import TASK, write_csv
+from tests.small_project import TASK
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi"]
 DECLARED: dict[str, Any] = {**TASK, "columns": {"text": "text"}, "ood": {}}
@@ -39,10 +36,19 @@ def rows(count: int = 60, groups: int = 12) -> list[dict[str, Any]]:
 
 
 def prepare(
-    root: Path, dev: Any, content: Any = None, group: str | None = None, name: str = "mine", **changes: Any
+    root: Path,
+    dev: Any,
+    content: list[dict[str, Any]] | None = None,
+    group: str | None = None,
+    name: str = "mine",
+    **changes: Any,
 ) -> tuple[Path, dict[str, Any]]:
     content = rows() if content is None else content
-    write_csv(root / "data" / "rows.csv", [list(content[0]), *(list(row.values()) for row in content)])
+    (root / "data").mkdir(parents=True, exist_ok=True)
+    with (root / "data" / "rows.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(content[0]))
+        writer.writeheader()
+        writer.writerows(content)
     declared = DECLARED | {"splits": {"train": "rows.csv", "dev": dev}, "columns": {"text": "text", "group": group}}
     declared |= changes
     folder = prepare_dataset(root, name, {name: TaskConfig.model_validate(declared)})
@@ -207,86 +213,3 @@ def test_units_stay_together_and_balance() -> None:
     for seed in range(10):
         held = Counter(zip(divide(strata, units, [0.2] * 5, Random(seed)), strata, strict=True))
         assert all(abs(held[part, label] / strata.count(label) - 0.2) < 0.025 for part in range(5) for label in (0, 1))
-
-
-def split(*texts: str | tuple[str, str], groups: list[str] | None = None) -> Split:
-    pairs = [(text, None) if isinstance(text, str) else text for text in texts]
-    return Split([Example(str(n), text, pair, 0) for n, (text, pair) in enumerate(pairs)], {}, groups)
-
-
-REVIEW = "The battery lasts two full days and the screen is bright enough to read outside in the sun."
-
-
-def test_near_duplicates_of_training_rows_are_found_and_exact_ones_are_not_counted_twice() -> None:
-    train = split(REVIEW, "Completely different words stand here, about a garden and its flowers.")
-    dev = split(REVIEW.replace("two", "three"), REVIEW.upper().replace(",", " -"), REVIEW, "The garden is small.")
-    found = leaks_between(train, dev)
-    assert found["rows"] == 4
-    assert found["near"]["rows"] == 2
-    assert found["near"]["examples"][0][0].startswith("The battery lasts three")
-    assert "text" not in found
-
-
-def test_one_sided_overlaps_of_pairs() -> None:
-    train = split(("A man sleeps.", "Someone is asleep."), ("Dogs run.", "Animals move."))
-    own = [("A man sleeps!", "He is in the kitchen."), ("Cats climb.", "animals move"), ("Someone is asleep", "New.")]
-    dev = split(*own)
-    found = leaks_between(train, dev)
-    assert found["text"]["rows"] == 2  # the third has it on the other side
-    assert found["text_pair"]["rows"] == 1
-    assert found["text_pair"]["examples"] == [["animals move", "Animals move."]]
-    assert found["near"]["rows"] == 0
-
-
-def test_in_folds_rows_of_one_group_do_not_count() -> None:
-    texts = [(REVIEW, f"question about {word}") for word in ("one", "price", "colour", "zoom")]
-    assert leaks_of_folds(split(*texts))["text"]["rows"] == 4
-    assert leaks_of_folds(split(*texts, groups=["a", "a", "b", "b"]))["text"]["rows"] == 4
-    assert leaks_of_folds(split(*texts, groups=["a"] * 4))["text"]["rows"] == 0
-
-
-def test_all_near_duplicates_that_comparing_every_pair_finds() -> None:
-    random = Random(0)
-    words = ["".join(random.choice("abcdefghijklmnop") for _ in range(6)) for _ in range(300)]
-    texts = [" ".join(random.choices(words, k=20)) for _ in range(150)]
-    for text in texts[:60]:
-        changed = text.split()
-        for _ in range(random.randrange(1, 4)):
-            changed[random.randrange(20)] = random.choice(words)
-        texts.append(" ".join(changed))
-
-    @cache
-    def shingles(text: str) -> set[str]:
-        return {normalised(text)[start : start + 5] for start in range(len(normalised(text)) - 4)}
-
-    def alike(one: str, other: str) -> float:
-        return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
-
-    expected = {
-        one
-        for one in range(len(texts))
-        for other in range(len(texts))
-        if one != other and alike(texts[one], texts[other]) >= NEAR
-    }
-    assert 10 < len(expected) < 120
-    assert leaks_of_folds(split(*texts))["near"]["rows"] == len(expected)
-
-
-def test_many_copies_in_one_group_do_not_hide_the_one_outside() -> None:
-    texts = [REVIEW.replace("two", f"{number}") for number in range(40)]
-    found = leaks_of_folds(split(*texts, groups=["a"] * 39 + ["b"]))
-    assert found["near"]["rows"] == 40
-
-
-@pytest.mark.parametrize("text", ["", "!", "ok", "漢字", "🙂🙂"])
-def test_short_texts(text: str) -> None:
-    assert leaks_between(split("something else", text + " "), split(text))["near"]["rows"] == 0
-
-
-def test_the_warning_counts_and_names_the_remedy() -> None:
-    texts = [(REVIEW, f"question {number} of {word}") for number, word in enumerate(["one", "price", "colour"])]
-    leaks, folds = leaks_of_folds(split(*texts)), {"folds": 5, "repeats": 1, "group": None}
-    for drawn, remedy in ((folds, "columns.group"), ({}, "folds: 5")):
-        text = leak_warning("shop", {"leaks": leaks, "drawn": drawn}) or ""
-        assert all(part in text for part in ("shop: of the 3 rows", "3 share their text", "The battery lasts", remedy))
-    assert leak_warning("shop", {"leaks": leaks_between(split("one text"), split("another row"))}) is None

@@ -1,27 +1,20 @@
-"""Analyses with answers worked out by hand; what an evaluation may find, and what its file declares."""
+"""Analyses with answers worked out by hand: calibration, sensitivity of weights, confidence of tokens, views."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from regft_core.catalogue import EVALUATIONS
 from regft_core.data.batches import Padding, collate
-from regft_core.errors import ConfigError
-from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses import calibration, confidence, sensitivity, views
-from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
 from regft_core.schema.training import TrainingConfig
-from tests.errors import raises_code
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished, judged, run_of
 from tests.methods.harness import examples
-from tests.small_project import also
 
 #: Probabilities of two labels. The confidences are 0.6, 0.6, 0.8 and 0.9; the second answer is wrong.
 FOUR = [(0.4, 0.6), (0.4, 0.6), (0.2, 0.8), (0.9, 0.1)]
@@ -51,6 +44,9 @@ def test_bins_of_equal_width_hold_their_upper_end_and_ties_share_a_bin_of_equal_
     assert calibration.equal_mass(ties[order], 3).tolist() == which[order].tolist()
     spread = calibration.equal_mass(np.linspace(0.5, 1, 100), 10)
     assert np.bincount(spread).tolist() == [10] * 10
+
+
+# --------------------------------------------------------------------------------------------------------- sensitivity
 
 
 def test_counts_of_the_histogram_are_those_of_the_entries() -> None:
@@ -86,8 +82,10 @@ def test_sensitivity_is_weight_times_gradient_of_the_loss_on_training_rows(kind:
         loss = torch.nn.functional.cross_entropy(logits, batch.labels)
     else:
         loss = torch.nn.functional.mse_loss(logits[:, 0], batch.labels)
-    named = trained.model.named_parameters()
-    parameters = [p for name, p in named if ".encoder.layer." in name and "LayerNorm" not in name]
+    names = [
+        name for name, _ in trained.model.named_parameters() if ".encoder.layer." in name and "LayerNorm" not in name
+    ]
+    parameters = [trained.model.get_parameter(name) for name in names]
     slopes = torch.autograd.grad(loss, parameters)
     expected = torch.cat([(p * s).abs().ravel() for p, s in zip(parameters, slopes, strict=True)])
     np.testing.assert_allclose(values, expected.detach().numpy(), rtol=2e-3, atol=1e-9)
@@ -110,6 +108,9 @@ def test_it_is_a_moving_average_over_batches_drawn_with_the_seed() -> None:
     batches = [[row.idx for row in rows] for rows in sensitivity.drawn(trained.learned, run)]
     assert [len(set(rows)) for rows in batches] == [8] * 5
     assert not set(batches[0]) & set(batches[1])  # one order before the next
+
+
+# ---------------------------------------------------------------------------------------------------- tokens and views
 
 
 def test_a_histogram_by_hand() -> None:
@@ -166,50 +167,3 @@ def test_tdts_views_are_those_of_its_equations() -> None:
     torch.testing.assert_close(views_of(KEPT, none, perturbation="zero")["positive"], 0.5 * embedding)
     kept = views_of(KEPT, [True, False, False])
     torch.testing.assert_close(kept["negative"][:, 0], embedding[:, 0])
-
-
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        (lambda: Findings({"dev": {"x": float("inf")}}), "finite number"),
-        (lambda: Findings({"hans": {"x": 1.0}}).as_json(["dev"]), "'hans'.*, which is no set"),
-        (lambda: Findings({"dev": {"a b": 1.0}}), "match pattern"),
-        (lambda: Table(("x", "y"), ((1, 2), (1, 3)), keys=1), "two rows share their name"),
-        (lambda: Table(("x", "y"), (), weight="y"), "need keys"),
-        (lambda: Table(("x", "y"), (), 1, plot=Plot("y", "z")), "'z' is not one of the columns"),
-        (lambda: Table(("x",), ((1, 2),)), "one for each column"),
-        (lambda: Table(("x",), ((float("nan"),),)), "finite number"),
-    ],
-)
-def test_what_no_file_can_take_is_refused(found: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        found()
-
-
-GOOD = 'DESCRIPTION = "x"\nKINDS = ("classification",)\nNEEDS_MODEL = False\n'
-RUN = "def run(run):\n    return None\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (GOOD, "run: Field required"),
-        (RUN, "DESCRIPTION: Field required"),
-        (GOOD.replace('("classification",)', '("classes",)') + RUN, "KINDS: 0: "),
-        (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL: Input should be a valid boolean"),
-        (GOOD + "SCORE = True\n" + RUN, "not a declaration; did you mean SCORES"),
-        (GOOD + "Config = dict\n" + RUN, "Config: Input should be a subclass of StrictModel"),
-    ],
-)
-def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "half.py").write_text(text)
-    with also(EVALUATIONS, tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
-        analyses.find("half")
-
-
-def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path) -> None:
-    guide = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
-    section = guide[guide.index("## Add an evaluation") :]
-    (tmp_path / "sure.py").write_text(section.split("```python\n")[1].split("```")[0])
-    with also(EVALUATIONS, tmp_path):
-        assert evaluated("sure", None, judged([(0.05, 0.95), (0.3, 0.7)], [0, 0])).scalars == {"dev": {"sure": 0.5}}

@@ -112,8 +112,10 @@ def test_probes_of_another_task() -> None:
 def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     other = words("t")
     assert drawn(other.examples, None, probing(other), "t") != list(other.examples)
-    runs = [probing(other, TinyModel(seed=i), seed=seed) for i, seed in ((0, 0), (1, 0), (0, 1))]
-    draws = [drawn(other.examples, 20, run, "t") for run in runs]
+    draws = [
+        drawn(other.examples, 20, probing(other, TinyModel(seed=i), seed=seed), "t")
+        for i, seed in ((0, 0), (1, 0), (0, 1))
+    ]
     assert len(draws[0]) == 20
     assert draws[0] == draws[1] != draws[2]
     few = OtherRows(other_task(), other.examples[:1], other.dev)

@@ -28,8 +28,13 @@ values = st.lists(
 @given(classes)
 def test_classification_agrees_with_scikit_learn(pairs):
     labels, predictions = np.array(pairs).T
-    given = {"kind": "classification", "labels": labels, "predictions": predictions}
-    got = compute(CLASSIFICATION_METRICS, **given, positive_label_index=0)
+    got = compute(
+        CLASSIFICATION_METRICS,
+        kind="classification",
+        labels=labels,
+        predictions=predictions,
+        positive_label_index=0,
+    )
     f1 = sk.f1_score(labels == 0, predictions == 0, zero_division=0.0)
     assert got["f1"] == pytest.approx(f1)
     assert got["accuracy"] == pytest.approx(sk.accuracy_score(labels, predictions))
@@ -62,7 +67,8 @@ def test_a_resample_of_one_label_gives_zero_also_where_its_weights_are_no_whole_
 
 
 def test_a_constant_side_gives_zero_and_no_warning(recwarn):
-    constant = {"labels": [0, 1, 0], "predictions": [0, 0, 0], "positive_label_index": 1}
-    got = compute(["matthews", "f1"], kind="classification", **constant)
+    got = compute(
+        ["matthews", "f1"], kind="classification", labels=[0, 1, 0], predictions=[0, 0, 0], positive_label_index=1
+    )
     assert set(got.values()) == {0.0}
     assert not list(recwarn)

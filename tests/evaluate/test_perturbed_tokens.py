@@ -13,11 +13,20 @@ from regft_core.evaluate.hidden import editable
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished
 
 
+def agreeing(trained: TinyModel, count: int = 12) -> Any:
+    """A set whose gold labels are what the model says, but for the first example."""
+    gold = finished(trained, count).predictions.copy()
+    gold[0] = 1 - gold[0]
+    return finished(trained, count, gold=gold.tolist())
+
+
+def changed(before: Any, after: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(a) != np.asarray(b) for a, b in zip(before.input_ids, after.input_ids)])
+
+
 def test_rate_0_is_the_score_and_so_is_a_rate_too_small_to_hit_anything() -> None:
     trained = TinyModel()
-    gold = finished(trained).predictions.copy()
-    gold[0] = 1 - gold[0]  # the model is wrong about the first example alone
-    judged = finished(trained, gold=gold.tolist())
+    judged = agreeing(trained)
     result = evaluated("robustness", trained, judged, rates=[1e-12, 1.0], copies=2)
     rows = {row[0]: row[1:] for row in result.tables["dev"]["robustness"].rows}
     assert result.scalars["dev"]["clean"] == pytest.approx(11 / 12)
@@ -60,7 +69,7 @@ def test_half_of_the_rate_is_masked_and_a_larger_rate_replaces_the_same_and_more
     assert not (after == mask)[~free].any()
     low, high = perturbed(encoded, 0.3, 0, mask), perturbed(encoded, 0.6, 0, mask)
     assert low == perturbed(encoded, 0.3, 0, mask) != perturbed(encoded, 0.3, 1, mask)
-    hit = np.concatenate(encoded.input_ids) != np.concatenate(low.input_ids)
+    hit = changed(encoded, low)
     assert np.array_equal(np.concatenate(low.input_ids)[hit], np.concatenate(high.input_ids)[hit])
 
 
@@ -99,6 +108,9 @@ def test_a_regression_is_scored_by_its_metric() -> None:
         expected = float(((judged.predictions - judged.gold) ** 2).mean())
         assert result.scalars["dev"]["clean"] == pytest.approx(expected)
         assert "mse" in result.tables["dev"][table].columns
+
+
+# ------------------------------------------------------------------------------------------------ deletion
 
 
 @pytest.mark.parametrize("separately", [False, True])

@@ -156,9 +156,13 @@ def _declared(name: str) -> Case | None:
         return None
     (_, _, index, chosen), given, options = min(found, key=lambda entry: entry[0])
     own = [(name, options.model_dump(exclude_unset=True))]
-    epochs = {} if given.training.epochs else {"epochs": 0}  # a merge or a fitted head stays one
-    alone = phase(own, name=given.name, start=given.start, split=given.data.split, **epochs)
+    alone = phase(own, name=given.name, start=given.start, split=given.data.split, **_epochs(given))
     return Case(name, alone, method(chosen).phases[:index])
+
+
+def _epochs(given: Phase) -> dict[str, Any]:
+    """A phase that trains nothing (a merge, a fitted head) stays one."""
+    return {} if given.training.epochs else {"epochs": 0}
 
 
 def cases() -> list[Case]:

@@ -217,8 +217,9 @@ class Picky(Regulariser):
     @classmethod
     def declare(cls, options: Any) -> Declares:
         marks = {kind: f"a substitute for {kind}" for kind in ("regression", "classification")}
-        refused = {"separately": "it swaps the two texts of an input"}
-        return Declares(description=Description(refused=refused, degraded=marks))
+        return Declares(
+            description=Description(refused={"separately": "it swaps the two texts of an input"}, degraded=marks)
+        )
 
     @classmethod
     def check_task(cls, options: Any, task: TaskConfig) -> list[str]:
@@ -254,8 +255,10 @@ def test_a_phase_is_checked_and_marked_on_its_own_task_not_on_the_cells() -> Non
 
 def test_a_run_answers_for_the_labels_of_its_own_task_in_their_order() -> None:
     """A last phase on another task gave its outputs to the run's labels by their number, whatever they stood for."""
-    far, cell = replace(phase(), data=DataConfig(task="far")), task("classification")
-    given = replace(method("vanilla"), phases=(far,))
+    given, cell = (
+        replace(method("vanilla"), phases=(replace(phase(), data=DataConfig(task="far")),)),
+        task("classification"),
+    )
     turned = cell.model_copy(update={"labels": tuple(reversed(cell.labels or ()))})
     assert compose.check_method({}, given, cell, None, {"far": cell}) == []
     (problem,) = compose.check_method({}, given, cell, None, {"far": turned})

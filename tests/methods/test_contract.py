@@ -176,6 +176,9 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     assert float((fresh.logits() - trained).abs().max()) <= tolerance
 
 
+# ------------------------------------------------------------------ the laws of regft_core/contract
+
+
 def maker(case: Case, architecture: str = "bert", training: Any = None, **form: Any) -> laws.Make:
     """The case's phase, built anew at each call."""
     return lambda **options: case.bench(architecture, training=training, **form).loop(**options)

@@ -108,8 +108,9 @@ def test_states_of_another_width_are_read_through_a_trained_map() -> None:
     assert [(group["base_lr"], tuple(group["params"][0].shape)) for group in own] == [(0.01, (48, 32))]
     before = run.method.map.weight.clone()
     assert float(before.detach().std()) == pytest.approx(run.model.config.initializer_range, rel=0.1)
-    run.train()
+    weights = run.train()
     assert not torch.equal(run.method.map.weight, before)
+    assert set(weights) == set(Bench().trainee.plain_weights())
     run.method.map.weight = torch.nn.Parameter(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     distance = run.method.distance(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
     assert float(distance) == pytest.approx(1 - 1 / math.sqrt(2), abs=1e-6)
@@ -120,6 +121,9 @@ def test_at_strength_0_hidden_states_are_not_asked_for() -> None:
     assert not bench(answers).stack.hidden
     assert same(bench(answers).train(), bench(answers, map_learning_rate=0.5).train())
     assert not same(bench(answers).train(), Bench().train())
+
+
+# ----------------------------------------------------------------------------------------- uda, fixmatch
 
 
 HARD = {"targets": "hard", "temperature": 1.0, "annealing": "none"}

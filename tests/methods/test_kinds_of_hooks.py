@@ -118,6 +118,10 @@ def around(listed: list[Listed], clip: float | None) -> tuple[Bench, dict[str, T
     return run, plain, gradients(run)
 
 
+def norm_of(named: dict[str, Tensor]) -> float:
+    return float(torch.cat([value.flatten() for value in named.values()]).norm())
+
+
 @pytest.mark.parametrize("observes", ["before_clip", "after_clip"])
 @pytest.mark.parametrize("masks", ["before_clip", "after_clip"])
 @pytest.mark.parametrize("change", [False, True])
@@ -132,8 +136,7 @@ def test_observers_see_the_gradient_before_any_mask_or_change(observes: str, mas
         changed = {name: value + 1.0 if change else value for name, value in plain.items()}
         masked = {name: changed[name] * mask[name] for name in plain}
         clipped = masked if masks == "before_clip" else changed
-        norm = float(torch.cat([value.flatten() for value in clipped.values()]).norm())
-        factor = min(1.0, 0.05 / (norm + 1e-6))
+        factor = min(1.0, 0.05 / (norm_of(clipped) + 1e-6))
         for name, value in plain.items():
             seen = value * factor if observes == "after_clip" else value
             assert torch.allclose(observer.seen[name], seen, rtol=1e-5, atol=1e-9), name

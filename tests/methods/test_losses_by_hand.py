@@ -240,8 +240,9 @@ def test_all_pairs_of_a_batch_by_hand() -> None:
     by_hand = ((1 / 25) ** 2 + (0.8**2 + 0.6**2) / 2) / 2
     assert batch_loss(vectors, torch.tensor([0, 0, 1])).item() == pytest.approx(by_hand, abs=1e-6)
     # Pairs of one kind alone, and none at all.
-    alike = batch_loss(vectors, torch.tensor([2, 2, 2])).item()
-    assert alike == pytest.approx((0.04**2 + 0.2**2 + 0.4**2) / 3, abs=1e-6)
+    assert batch_loss(vectors, torch.tensor([2, 2, 2])).item() == pytest.approx(
+        (0.04**2 + 0.2**2 + 0.4**2) / 3, abs=1e-6
+    )
     assert batch_loss(vectors[:1], torch.tensor([0])).item() == 0.0
 
 

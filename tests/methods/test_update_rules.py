@@ -49,8 +49,11 @@ def test_the_target_may_be_the_start_of_the_phase_or_zero() -> None:
     """Of a start that lies 0.1 above the checkpoint: the gradient of the penalty on one tensor."""
     moved = {name: value + 0.1 for name, value in Bench().trainee.plain_weights().items() if value.is_floating_point()}
     plain = Bench(start=moved).gradients()[NAME]
-    pulls = {"checkpoint": torch.tensor(1.0), "start": torch.tensor(0.0), "zero": 10 * moved[NAME]}
-    for toward, expected in pulls.items():
+    for toward, expected in (
+        ("checkpoint", torch.tensor(1.0)),
+        ("start", torch.tensor(0.0)),
+        ("zero", 10 * moved[NAME]),
+    ):
         found = Bench([("l2_sp", {"toward": toward, "strength": 10.0})], start=moved).gradients()[NAME]
         assert torch.allclose(found - plain, expected, atol=1e-5)
 

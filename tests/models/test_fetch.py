@@ -117,6 +117,9 @@ def test_the_wheels_are_pinned_by_hash():
             assert all("==" in line and "--hash=sha256:" in line for line in pins)
 
 
+# -------------------------------------------------------------------------- pickled weights of the hub
+
+
 COMMIT = "d" * 40
 ENCODER = EncoderConfig(name="someone/encoder", revision=COMMIT, max_length=32)
 

@@ -221,6 +221,9 @@ def test_rows_are_padded_where_the_family_reads_no_padding(architecture, side, t
     assert torch.allclose(together, alone, atol=1e-5)
 
 
+# -------------------------------------------------------------------------------------------------- masked-LM heads
+
+
 #: Families whose masked LM has an output matrix of its own.
 UNTIED = ("eurobert",)
 

@@ -1,27 +1,23 @@
-"""Heads of ours: poolings, windows, masks that are built for the encoder, text embedders, and vectors that are kept."""
+"""Heads of ours: poolings, windows, masks that are built for the encoder, and decoder-shaped text embedders."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModel
 
 from regft_core.catalogue import POOLINGS
-from regft_core.data.batches import Batch, collate, padding_of
+from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Reading
 from regft_core.errors import ModelError
-from regft_core.evaluate.logits import predict
 from regft_core.models.architectures import prepared_mask
-from regft_core.models.features import Features, answers
-from regft_core.models.heads import PooledClassifier, last_linear, pair_features
+from regft_core.models.heads import PooledClassifier, pair_features
 from regft_core.models.load import load_masked_lm_head
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import encoder_problems
@@ -30,7 +26,7 @@ from regft_core.schema import DropoutConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
-from tests.methods.harness import Bench, examples, source_of, tokenizer_of
+from tests.methods.harness import Bench
 from tests.small_project import also
 from tests.tiny import ARCHITECTURES, EMBEDDERS, tiny_model_dir
 
@@ -217,6 +213,9 @@ def test_gradients_reach_the_tokens_of_every_window(load):
     assert all(gradient[token].abs().sum() > 0 for token in read)
 
 
+# ------------------------------------------- Qwen3-Embedding (last token) and EmbeddingGemma (mean, two-way attention)
+
+
 every_embedder = pytest.mark.parametrize("architecture", EMBEDDERS)
 
 
@@ -263,103 +262,3 @@ def test_a_head_that_the_family_does_not_have_is_refused_with_the_pooling_that_i
     loaded = load(architecture, pooling="mean")
     with raises_code(ModelError, "encoder-does-not-fit", architecture):
         load_masked_lm_head(loaded.source, loaded.model)
-
-
-class Memory(dict[str, Tensor]):
-    """Vectors in memory, and how often some were asked for that are there."""
-
-    hits = 0
-
-    def get(self, key: str) -> Tensor | None:  # type: ignore[override]
-        self.hits += key in self
-        return self[key].clone() if key in self else None
-
-    def put(self, key: str, vectors: Tensor) -> None:
-        self[key] = vectors.clone()
-
-
-def rows_of(architecture: str, rows: list[int], *, pair: bool = False, per_example: int = 1) -> Batch:
-    tokenizer = tokenizer_of(source_of(architecture))
-    encoded = encode(examples(12, pair=pair), tokenizer, 32, rows_per_example=per_example)
-    padding = padding_of(tokenizer)
-    return collate(encoded, rows, padding)
-
-
-def linear_of(model: Any) -> str:
-    return last_linear(model, model.regft_new_parameters, model.config.num_labels)
-
-
-CASES = [
-    ("bert", "mean", 2),
-    ("mpnet", "mean", 1),
-    ("deberta-v2", "cls", 1),
-    ("bert", "head", 1),
-    ("roberta", "head", 1),
-]
-
-
-@pytest.mark.parametrize(("architecture", "pooling", "per_example"), CASES)
-def test_logits_of_kept_vectors_are_those_of_a_pass(
-    load: Any, architecture: str, pooling: str, per_example: int
-) -> None:
-    model = load(architecture, pooling=pooling, rows_per_example=per_example).model.eval()
-    batch = rows_of(architecture, [3, 0, 7, 5, 11], pair=per_example == 2, per_example=per_example)
-    memory, calls = Memory(), []
-    model.base_model.register_forward_pre_hook(lambda *_: calls.append(1))
-    features = Features(memory, {"encoder": "e"})
-    with torch.no_grad():
-        expected, _ = classify(model, batch.model_inputs(), padded=batch.padded)
-        first = answers(model, linear_of(model), features)(batch)
-        with torch.inference_mode():  # predictions are made so
-            second = answers(model, linear_of(model), features)(batch)
-    assert (len(calls), len(memory), memory.hits) == (2, 1, 1)
-    for received, logits in (first, second):
-        assert torch.equal(logits, expected)
-        assert torch.equal(received, first[0])
-
-
-def test_heads_with_more_behind_the_linear_run_with_their_encoder(load: Any) -> None:
-    """EuroBERT averages the logits of its tokens: nothing is kept, and a row's vector is the mean over its tokens."""
-    model = load("eurobert").model.eval()
-    batch, memory = rows_of("eurobert", [0, 1, 2]), Memory()
-    with torch.no_grad():
-        expected, _ = classify(model, batch.model_inputs(), padded=batch.padded)
-        for _ in range(2):
-            received, logits = answers(model, linear_of(model), Features(memory, {}))(batch)
-            assert torch.equal(logits, expected)
-            assert torch.allclose(model.get_submodule(linear_of(model))(received), expected, atol=1e-6)
-    assert not memory
-
-
-def test_the_key_has_the_tokens_the_width_the_drawn_parameters_and_the_precision(load: Any) -> None:
-    model = load("roberta").model.eval()
-    batch = rows_of("roberta", [3, 0, 7])
-    kept = Features(Memory(), {"encoder": "e"})
-    drawn = {"dense": torch.ones(2)}
-    key = kept.of(model, "x", "fp32", drawn).key(batch)
-    assert key == kept.of(model, "x", "fp32", {"dense": torch.ones(2)}).key(replace(batch, labels=batch.labels + 1))
-    others = [
-        kept.of(model, "x", "fp32", drawn).key(rows_of("roberta", [0, 3, 7])),
-        kept.of(model, "x", "fp32", drawn).key(rows_of("roberta", [3, 0])),
-        kept.of(model, "x", "fp32", drawn).key(replace(batch, padded=not batch.padded)),
-        kept.of(model, "x", "fp32", {"dense": torch.zeros(2)}).key(batch),
-        kept.of(model, "x", "bf16", drawn).key(batch),
-        kept.of(model, "y", "fp32", drawn).key(batch),
-        Features(Memory(), {"encoder": "f"}).of(model, "x", "fp32", drawn).key(batch),
-    ]
-    assert len({key, *others}) == 8
-
-
-def test_a_whole_set_is_predicted_from_its_batches(load: Any) -> None:
-    model, tokenizer = load("bert", pooling="mean").model.eval(), tokenizer_of(source_of("bert"))
-    encoded, memory = encode(examples(12), tokenizer, 32), Memory()
-    padding = padding_of(tokenizer)
-    options: dict[str, Any] = {"batch_tokens": 64, "padding": padding}
-    plain = predict(model, encoded, **options)
-    for _ in range(2):
-        assert (predict(model, encoded, **options, features=Features(memory, {})) == plain).all()
-    assert len(memory) == memory.hits > 1
-    with torch.no_grad():
-        model.classifier.weight.mul_(2.0)  # another head on the same vectors
-    kept = predict(model, encoded, **options, features=Features(memory, {}))
-    assert (kept == predict(model, encoded, **options)).all()

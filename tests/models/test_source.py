@@ -63,7 +63,11 @@ def shard(own):
         (lambda own: remove(own, "model.safetensors"), "weights-missing", "model.safetensors"),
         (shard, "weights-missing", "model-00001-of-00002"),
         (lambda own: edited(own / "config.json", model_type="robeta"), "unknown-family", "roberta"),
-        (lambda own: edited(own / "config.json", transformers_weights="b"), "other-weights", "transformers_weights"),
+        (
+            lambda own: edited(own / "config.json", transformers_weights="b"),
+            "other-weights",
+            "transformers_weights",
+        ),
         (lambda own: remove(own, "config.json"), "file-missing", "config.json"),
         (lambda own: rewrite(own, "{"), "damaged-json", "config.json"),
         (lambda own: rewrite(own, name="adapter_config.json"), "adapter-in-encoder", "merge_and_unload"),
@@ -115,14 +119,19 @@ def test_the_weights_of_a_folder_are_counted_whatever_its_family_calls_its_sizes
     assert encoder_weights(str(load(architecture).source.path), Path(".")) == weights
 
 
+def in_place(path):
+    """Other bytes, the same size and times, the same file."""
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_files_that_changed_since_they_were_hashed_are_not_read(own, file):
     source = resolve(own)
     assert source.opened() == own.resolve()
-    status, content = (own / file).stat(), bytearray((own / file).read_bytes())
-    content[-1] ^= 1
-    (own / file).write_bytes(content)  # of the same size, and below of the same time
-    os.utime(own / file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    in_place(own / file)
     with pytest.raises(InputChanged, match=rf"encoder .*{file} was replaced"):
         source.opened()
 
@@ -165,8 +174,9 @@ def test_a_fetched_alias_is_found_in_the_project_or_in_the_shared_folder(shared,
     shutil.copytree(own, models / "mpnet")
     with raises_code(ModelError, "wrong-checksum", "model.safetensors", "78c0197b", "regft fetch --encoder mpnet"):
         resolve("mpnet", tmp_path / "project")
-    names = ("model.safetensors", "config.json", "tokenizer.json")
-    hashes = {name: module.content_sha256(own / name) for name in names}
+    hashes = {
+        name: module.content_sha256(own / name) for name in ("model.safetensors", "config.json", "tokenizer.json")
+    }
     monkeypatch.setitem(module.ALIASES, "mpnet", dataclasses.replace(module.ALIASES["mpnet"], sha256=hashes))
     found = resolve("mpnet", tmp_path / "project")
     assert (found.name, found.revision, found.path) == ("mpnet", None, (models / "mpnet").resolve())

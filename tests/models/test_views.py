@@ -44,6 +44,9 @@ def test_a_cpu_asks_the_solver() -> None:
     assert torch.equal(SpectralView()(weight), weight / torch.linalg.matrix_norm(weight, ord=2))
 
 
+# ---------------------------------------------------------------------------------------------- mixing
+
+
 def mix(form: str, shape: tuple[int, ...] = (70, 33), seed: int = 0) -> tuple[WeightMixing, Tensor, Tensor]:
     """A mixing with attention inside (0, 1), a weight and a gradient of the mix."""
     generator = torch.Generator().manual_seed(seed)

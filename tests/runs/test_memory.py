@@ -21,7 +21,7 @@ from regft_core.runs import finished_model
 from regft_core.runs.context import Context, Job
 from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.run import run
-from tests.data.test_reading import PAIRS, SINGLES
+from tests.data.test_batches import PAIRS, SINGLES
 from tests.promises.kit import folded as make_folded
 from tests.runs.conftest import change, job, refresh, stored, write_method
 from tests.tiny import tiny_tokenizer

@@ -145,6 +145,9 @@ def test_a_model_of_all_rows_is_better_than_those_of_folds(
     assert of_all_rows(belief, 0.8, math.inf) == belief
 
 
+# --------------------------------------------------------------------------------------------------------- abstention
+
+
 @pytest.mark.parametrize(("right", "n"), [(59, 59), (45, 50), (1, 10)])
 def test_the_bound_is_where_the_observation_becomes_that_unlikely(right: int, n: int) -> None:
     bound = lower_bound(right, n, 0.05)

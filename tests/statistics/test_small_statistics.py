@@ -90,6 +90,9 @@ def test_the_smallest_gain_holds_the_development_set() -> None:
     assert detectable_gain(1, 1.3, 0.0) == math.inf
 
 
+# ----------------------------------------------------------------------------------------------- ranks
+
+
 def arms_of(rng: np.random.Generator, shifts: list[float], seeds: int = 5, n: int = 100) -> Arms:
     """Arms that are right where difficulty + seed and pair noise + shift is positive."""
     difficulty = rng.normal(size=n) + 0.8
@@ -128,6 +131,9 @@ def test_all_looks_together_spend_no_more_than_the_error_of_one() -> None:
     spent = [sum(1 / shares(k) for k in range(1, last + 1)) for last in (1, 2, 3, 10, 1000)]
     assert spent[:3] == pytest.approx([1 / 2, 2 / 3, 3 / 4])
     assert all(share < 1 for share in spent)
+
+
+# ---------------------------------------------------------------------- the power law through scores at several sizes
 
 
 SIZES = [50, 100, 200, 400]
@@ -169,8 +175,10 @@ def test_intervals_cover_what_the_next_size_brings() -> None:
     covered = 0
     for world in range(200):
         a, b = rng.uniform(0.3, 1.0), rng.uniform(0.5, 3.0)
-        means = [curve(n, b=b, a=a) + 0.01 * rng.standard_normal() for n in SIZES]
-        scores = [estimate(mean, 0.01, 10 * world + i) for i, mean in enumerate(means)]
+        scores = [
+            estimate(curve(n, b=b, a=a) + 0.01 * rng.standard_normal(), 0.01, 10 * world + i)
+            for i, n in enumerate(SIZES)
+        ]
         (found,) = expected_gains(SIZES, scores, [2])
         covered += found.low <= curve(800, b=b, a=a) - curve(400, b=b, a=a) <= found.high
     assert covered / 200 >= 0.90

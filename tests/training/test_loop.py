@@ -168,6 +168,9 @@ def test_a_sampler_is_one_file(tmp_path: Path) -> None:
             Bench(training=run.training).train()
 
 
+# -------------------------------------------------------------------------------------------------- scores by epoch
+
+
 class Looks:
     """A judge with scores given beforehand, which notes the weights that it saw."""
 

@@ -68,8 +68,15 @@ def answers(of: InUnit, phases: Sequence[Phase], steps: int = 3) -> Any:
 def stored_answers(inputs: PhaseInputs, tensors: Mapping[str, Mapping[str, torch.Tensor]], **options: Any) -> Any:
     stack, kept = Stack(inputs.entries, inputs.setting), dict(tensors.get("kept", {}))
     each = inputs.encoded.rows_per_example
-    shape: Any = {"kind": "regression", "labels": None, "pooling": inputs.pooling, "rows_per_example": each}
-    model = load_classifier(inputs.source, **shape, dropout=DropoutConfig(), head_seed=1)
+    model = load_classifier(
+        inputs.source,
+        kind="regression",
+        labels=None,
+        dropout=DropoutConfig(),
+        head_seed=1,
+        pooling=inputs.pooling,
+        rows_per_example=each,
+    )
     model.load_state_dict(tensors["weights"])
     trainee = Trainee(model.eval(), inputs.tokenizer, inputs.source, 0, FINETUNE)
     stack.rebuild(trainee, kept)
@@ -77,7 +84,8 @@ def stored_answers(inputs: PhaseInputs, tensors: Mapping[str, Mapping[str, torch
         return stack.predict(trainee, kept, TEXTS)[:, 0].astype(np.float64)
     encoded = encode(TEXTS, inputs.tokenizer, 32, rows_per_example=each, reading=inputs.setting.reading)
     padding = padding_of(inputs.tokenizer)
-    return predict(trainee.model, encoded, kind="regression", padding=padding, **options)[:, 0].astype(np.float64)
+    padded = {"padding": padding}
+    return predict(trainee.model, encoded, kind="regression", **padded, **options)[:, 0].astype(np.float64)
 
 
 def covering() -> list[str]:

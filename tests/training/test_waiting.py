@@ -1,4 +1,4 @@
-"""No step waits for the device, but for every n-th, in which values are logged; recorded steps beside usual ones."""
+"""No step waits for the device, but for every n-th, in which values are logged."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from regft_core.runs.phase import WAITING_FAMILIES
-from regft_core.training.graphs import recordable
 from regft_core.training.loop import Loop
 from tests.methods.cases import CASES, OTHER_CASES, Case
 from tests.methods.chain import method
-from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.harness import TRAINING, Bench
 from tests.tiny import ARCHITECTURES, EMBEDDERS
 from tests.waiting import UNREADABLE, Waits, step_counts, unreadable
 
@@ -56,6 +55,8 @@ def test_half_precision_looks_at_most_once_in_a_step(name: str) -> None:
     assert all(place.startswith("_local_scalar_dense") for place in found)
 
 
+# ------------------------------------------------------------- every method, on a device of which nothing can be read
+
 #: Regularisers that read weights or texts before the first step; on the device they are put there after that.
 READS_BEFORE = ("linear_head", "noisy_tune", "verbaliser")
 #: Further options and forms of the input.
@@ -64,7 +65,10 @@ OPTIONS: dict[str, tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = {
     "cutoff, texts apart": ([("cutoff", {})], {"pooling": "mean", "separately": True}),
     "dps, long blocks": ([("dps", {"block": 0.2, "mode": "mix"})], {}),
     "masked_lm, replaced": ([("masked_lm", {"replacement": "bert"})], {"phase": "post", "masked_lm": True}),
-    "masked_lm, each by chance": ([("masked_lm", {"selection": "bernoulli"})], {"phase": "post", "masked_lm": True}),
+    "masked_lm, each by chance": (
+        [("masked_lm", {"selection": "bernoulli"})],
+        {"phase": "post", "masked_lm": True},
+    ),
     "pats, limited": ([("pats", {"max_std": 1e-3, "noise_std": "linear"})], {}),
     "r4f, three classes": ([("r4f", {})], {"labels": 3, "pooling": "mean"}),
     "adamax": ([], {"training": TRAINING.model_copy(update={"optimizer": "adamax"})}),
@@ -153,67 +157,3 @@ def test_where_an_encoders_own_code_waits_for_a_gpu(architecture: str, monkeypat
             if not waits.found:
                 raise
     assert bool(waits.found) == (architecture in WAITING_FAMILIES), waits.found
-
-
-ADAMAX = TRAINING.model_copy(update={"optimizer": "adamax"})
-LONG = TRAINING.model_copy(update={"epochs": 5})
-
-
-class Again:
-    """A recorder that repeats a function by calling it; like a graph, it leaves ``.grad`` alone."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.recorded = self.replayed = 0
-        self.parameters = [parameter for _, parameter in bench.trainee.named_trainable()]
-
-    def __call__(self, function: Callable[[], None]) -> Callable[[], Any]:
-        def replay() -> None:
-            self.replayed += 1
-            kept = [parameter.grad for parameter in self.parameters]
-            function()
-            for parameter, gradient in zip(self.parameters, kept, strict=True):
-                parameter.grad = gradient
-
-        self.recorded += 1
-        replay()
-        return replay
-
-
-@pytest.mark.parametrize(
-    ("regularisers", "training"),
-    [
-        ([], LONG),
-        ([], LONG.model_copy(update={"accumulation": 2, "clip_norm": 0.5})),
-        ([("pats", {})], ADAMAX.model_copy(update={"epochs": 4})),
-        ([("weight_mixup", {"attention": "random"})], LONG),
-    ],
-)
-def test_replayed_steps_have_the_bits_of_steps_as_usual(regularisers: list[Any], training: Any) -> None:
-    bench = Bench(regularisers, training=training)
-    recorder = Again(bench)
-    loop = bench.loop(recorder=recorder)
-    done = loop.train()
-    bench.stack.export(bench.trainee)
-    usual = Bench(regularisers, training=training)
-    assert same(bench.trainee.plain_weights(), usual.train())
-    assert recorder.recorded > 1
-    assert loop.graphs is not None
-    assert recorder.replayed - recorder.recorded >= done.batches / 3
-    assert done.forward_passes == done.backward_passes == done.batches
-    assert not recordable(bench.stack, "fp16")  # whose loss is scaled
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "more"),
-    [
-        ("hype", {}, {}),
-        ("tdt", {}, {}),
-        ("r_drop", {}, {}),
-        ("mask_tuning", {}, {"masked_lm": True}),
-        ("weight_mixup", {}, {"phase": "search", "validation": True}),
-    ],
-)
-def test_a_step_that_is_more_than_a_plain_pass_is_not_recorded(name: str, options: Any, more: Any) -> None:
-    bench = Bench([(name, options)], **more)
-    assert not recordable(bench.stack, "fp32")
-    assert bench.loop(recorder=Again(bench)).graphs is None

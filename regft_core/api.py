@@ -8,7 +8,7 @@
 
 >>> project = Project.open("path/to/project")          # the folder with params.yaml
 >>> project.set("training.epochs", 5)          # in params.yaml, whose comments stay
->>> project.run("hype_n", "cue_pair")          # every size and seed of the grid; finished runs are reused
+>>> project.run("hype_n", "film_polarity")     # every size and seed of the grid; finished runs are reused
 >>> results = project.results()                # a data frame; a notebook shows it as the leaderboard
 >>> results[results["primary"] & (results["set"] == "dev")][["method", "mean", "low", "high", "vs_control"]]
 >>> results.verdicts                           # a data frame, too: one row for each pair of methods on each set

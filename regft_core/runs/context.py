@@ -66,7 +66,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
+        """The run among all of them: ``vanilla mrpc 300 seed 1``, ``vanilla mrpc 300 seed 1 trial 2``."""
         trial = "" if self.trial is None else f" trial {self.trial + 1}"
         fold = "" if self.fold is None else f" fold {self.fold + 1}"
         size = f"{self.size}{' refit' if self.refit else ''}"

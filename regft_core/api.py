@@ -66,10 +66,7 @@ class Project:
 
     @classmethod
     def open(cls, path: Path | str = ".") -> Project:
-        """Open the project in a folder, checked as a whole.
-
-        Raises ConfigError with every mistake of every file.
-        """
+        """Open the project in a folder. Raises ConfigError with every mistake of every file."""
         root = Path(path).resolve()
         open_project(root)
         return cls(root)
@@ -77,12 +74,9 @@ class Project:
     def run(self, method: str | None = None, task: str | None = None) -> None:
         """Train and evaluate every size and seed of a method on a task; of all where one is not named.
 
-        Runs that are in the run store are not trained again; a killed run continues.
-
-        Raises:
-            ConfigError: the configuration is wrong, or a name is not listed in ``params.yaml``.
-            DataError, ModelError, StoreError: what a stage needs cannot be read or written.
-            RunFailed: a run ended with an error; the others are stored.
+        Cached runs are not trained again; a killed run continues. Raises ConfigError for a name that ``params.yaml``
+        does not list, DataError, ModelError or StoreError where a stage cannot read or write, RunFailed for failed
+        runs.
         """
         grid = open_project(self.root)
         methods = list(grid.methods) if method is None else [method]
@@ -93,8 +87,7 @@ class Project:
     def plan(self) -> pd.DataFrame:
         """Return the runs that ``run`` would train, a row for each method, task and size, as ``regft plan`` counts.
 
-        Columns: ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run, in steps of plain
-        fine-tuning.
+        ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run, in steps of plain fine-tuning.
         """
         rows = grid_rows(open_project(self.root).snapshot())
         return pd.DataFrame(
@@ -103,10 +96,7 @@ class Project:
         )
 
     def set(self, key: str, value: Any) -> None:
-        """Set a dotted key of ``params.yaml``; comments and order stay.
-
-        Raises ConfigError with every mistake that this makes; then nothing is written.
-        """
+        """Set a dotted key of ``params.yaml``; comments stay. ConfigError for a mistake: nothing is written then."""
         file, path = self.root / "params.yaml", tuple(key.split("."))
         document = load_yaml(file, self.root)
         text = edited(file, lambda data: put(data, path, value, document))
@@ -114,11 +104,10 @@ class Project:
         write_text(file, text)
 
     def results(self) -> Results:
-        """Scores and verdicts of every cell of the grid that was run, as ``regft run`` would report them now.
+        """Scores and verdicts of every cell that was run, as ``regft run`` would report them now.
 
-        A call is a look at the results: seeds that are added afterwards widen later intervals, as in the report.
-
-        Raises DataError when a cell was run for other seeds than those of the grid, or is damaged.
+        Each call counts as a look: later intervals allow for it. Raises DataError for other seeds than the grid's, or
+        damage.
         """
         project, failures = open_project(self.root), read_failures(self.root)
         inputs = project_inputs(project, evaluated_cells(project, failures), failures)
@@ -177,10 +166,7 @@ class Fitted:
         return self.project.results()
 
     def export(self, path: Path | str) -> Path:
-        """Copy the model to a new folder, which ``load_model`` and ``regft predict`` read; return the folder.
-
-        Raises FileExistsError where something is there.
-        """
+        """Copy the model to a new folder and return it. Raises FileExistsError where something is there."""
         return Path(shutil.copytree(self.path, path))
 
     def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> Array:
@@ -222,17 +208,15 @@ def fit(
             better there by more than it is taken.
         unlabelled: a file or data frame with the columns of the texts, for methods that read texts without labels.
         encoding, delimiter, sheet, decimal: how the files are written, as the options of ``regft fit``.
-        minutes: time for everything on this machine, by its own estimate. Nothing runs longer than 1.2 times as long,
-            planning aside, if this is called in the main thread; in another one nothing is stopped.
+        minutes: time for everything on this machine, by its own estimate. In the main thread nothing runs longer than
+            1.2 times as long, planning aside.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
-        project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame is
-            kept as CSV in ``.regft-fit`` beside it.
-        quiet: print nothing; what would be printed is in a log in ``.regft-fit``.
+        project: folder to make, or to go on with; a temporary one when absent. Data frames are kept in ``.regft-fit``
+            beside it.
+        quiet: print into a log in ``.regft-fit`` instead.
 
-    Raises:
-        ConfigError: what is wrong with rows, columns, options or the folder, all in one; nothing was written.
-        RunFailed: runs ended with an error; the report names them.
+    Raises ConfigError with all that is wrong with rows, columns, options or the folder, and RunFailed for failed runs.
     """
     written = {"encoding": encoding, "delimiter": delimiter, "sheet": sheet, "decimal": decimal}
     how = validated(FileFormat, Document(written, {}, "regft.fit"))

@@ -1,10 +1,8 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
-The short ones of a package (schedules, samplers, merge rules, poolings, encoder families) are a table in its
-``__init__.py``.
-
-A project adds its own in folders beside ``params.yaml`` (``OWN``). Names are those of the files, so asking for them
-imports nothing: the validator knows the optimisers without torch. A file whose name starts with ``_`` has no name here.
+Short ones (schedules, samplers, merge rules, poolings, encoder families) are a table in their package's
+``__init__.py``. A project adds its own in folders beside ``params.yaml`` (``OWN``). A name is that of a file, so asking
+for names imports nothing; a file whose name starts with ``_`` has none.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ class Catalogue:
     def check(self, name: str, beside: tuple[str, ...] = ()) -> str:
         """Return ``name`` if it is known, or one of those ``beside`` the files; nothing is imported.
 
-        Raises ValueError where there is no such file, with the nearest one, or where it lacks the function.
+        Raises ValueError with the nearest name for an unknown one, and for a file that lacks the function.
         """
         if name in beside:
             return name
@@ -97,8 +95,8 @@ class Catalogue:
     def load(self, name: str) -> Any:
         """Import the file of ``name``, or return what the package's table has under it.
 
-        Raises KeyError where there is no such file; callers that take names from users check them first. Raises
-        ConfigError where two folders have a file of one name, or it cannot be imported, with the line.
+        Raises KeyError where there is no such file (``check`` names of users first), ConfigError, with the line, where
+        it cannot be imported or two folders have one.
         """
         path = self.path(name)
         try:

@@ -48,10 +48,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Texts, y: Sequence[Any] | Array | pd.Series) -> Classifier:
         """Train on n texts or pairs ``X`` and their labels ``y`` [n]; return itself.
 
-        Raises:
-            ConfigError: what is wrong with rows or parameters, all in one.
-            DataError: two labels are written alike; rows of more than two texts.
-            RunFailed: the training ended with an error.
+        Raises ConfigError for wrong rows or parameters, DataError for labels that are written alike or more than two
+        texts a row, RunFailed where the training failed.
         """
         # Files of rows are read without spaces around a label.
         labels = np.unique(np.asarray(y)).tolist()

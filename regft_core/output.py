@@ -1,12 +1,10 @@
 """The one way of text to the terminal: standard output and error of every command go through ``guard``.
 
-A text may come from a file of somebody else: a key of a YAML file, a column's name, a label. It is shown without effect
-on the terminal: control characters, escape codes and marks that turn the direction of writing are written out
-(``\\x1b``). What the terminal's encoding lacks is replaced, and a closed pipe (``| head``) ends no work: the rest goes
-nowhere.
+A text may come from a foreign file. Control characters, escape codes and marks that turn the direction of writing are
+written out (``\\x1b``). What the terminal's encoding lacks is replaced, and a closed pipe (``| head``) ends no work.
 
-Progress of a stage: a run writes its position to a small file, in whichever process it is. The parent process reads
-the files and shows a line for the stage, with the time left, and one for each run; in a log file a line now and then.
+Progress: a run writes its position to a small file. The parent process shows a line for the stage and one for each run;
+in a log file a line now and then.
 """
 
 from __future__ import annotations
@@ -63,10 +61,7 @@ codecs.register_error(_ERRORS, _replaced)
 
 
 class Guarded:
-    """A text stream that people read. Everything beside ``write`` is that of the stream itself.
-
-    ``acting`` writes control characters as they are, for what draws on the terminal and names nothing foreign.
-    """
+    """A text stream that people read. ``acting`` leaves control characters, for what draws on the terminal."""
 
     def __init__(self, stream: TextIO, *, acting: bool = False) -> None:
         self.stream, self.acting = stream, acting
@@ -150,7 +145,7 @@ def console(*, error: bool = False, **options: Any) -> Console:
 class ProgressWriter:
     """Writes one run's position to ``folder/<run>.json``, nothing without a folder; never fails the run.
 
-    It writes once when it is made: a run that ends without any file was taken from the run store.
+    A run without any file was taken from the run store.
     """
 
     def __init__(self, folder: str | None, run: str, phase: str) -> None:
@@ -174,12 +169,7 @@ class ProgressWriter:
 
 
 class ProgressBoard:
-    """Draws the progress of several jobs until it is closed (use as a context manager).
-
-    Args:
-        title: what is run, for instance ``finetune``.
-        shares: name of a job -> what it goes through, in order, with the share of the work (any unit).
-    """
+    """Draws the progress of jobs until it is closed. ``shares``: job -> phase -> its share of the work, in order."""
 
     def __init__(self, title: str, shares: Mapping[str, Mapping[str, float]]) -> None:
         self.title, self.shares = title, shares

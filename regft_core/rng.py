@@ -1,8 +1,6 @@
-"""Named random streams, keyed functionally.
+"""Named random streams: every draw is a pure function of (seed, stream name, counters), so no generator state is saved.
 
-Every draw is a pure function of (seed, stream name, counters such as the optimiser step), so no generator state is
-saved: a resumed run, another executor, or a method that is switched off cannot shift the draws of anything else. Arms
-of one seed share the streams ``subsample``, ``head`` and ``order``.
+Methods of one seed share the streams ``subsample``, ``head`` and ``order``.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ def derive(seed: int, *names: str | int) -> int:
 def shuffled(items: Iterable[T], rng: Random) -> list[T]:
     """Return ``items`` in random order (Fisher and Yates).
 
-    Only ``Random.random()`` is used: Python promises that its sequence does not change between
-    versions, and promises it neither for ``Random.shuffle`` nor NumPy for its generators.
+    By ``Random.random()`` alone, the one sequence that Python promises to keep between versions.
     """
     result = list(items)
     for last in range(len(result) - 1, 0, -1):

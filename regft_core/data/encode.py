@@ -37,11 +37,9 @@ class Tokens(TypedDict):
 class Encoded:
     """Token rows of one set, those of an example one after the other; labels and identifiers have one entry an example.
 
-    An example is one row, unless its texts are encoded separately (``rows_per_example`` 2: first the rows of
-    ``text``, then those of ``text_pair``) or read in ``windows``, which says how many rows each of its texts has.
-
-    ``segment`` is 0 on tokens of ``text``, 1 on those of ``text_pair`` and -1 on those that the tokenizer added.
-    ``token_type_ids`` is None for models that take none.
+    An example is one row, unless its texts are encoded separately (``rows_per_example`` 2: the rows of ``text`` first)
+    or in ``windows``, the rows of each of its texts. ``segment`` is 0 on tokens of ``text``, 1 of ``text_pair``, -1 on
+    added ones. ``token_type_ids`` is None for models that take none.
     """
 
     input_ids: Rows
@@ -102,14 +100,10 @@ def encode(
     prompt: Prompt | None = None,
     reading: Reading | None = None,
 ) -> Encoded:
-    """Tokenise ``examples`` to at most ``max_length`` tokens per row.
+    """Tokenise ``examples`` to at most ``max_length`` tokens per row; pairs lose tokens from whichever text is longer.
 
-    Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
-    2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
-    stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
-    ``reading``, an instruction stands before them, or long ones become several rows (the same file).
-
-    Raises DataError for a single text where each text of a pair is a row of its own.
+    With ``rows_per_example`` 2 each text of a pair is a row of its own, as if it were single. ``prompt`` and
+    ``reading`` are those of ``data/prompts.py``. Raises DataError for a single text where pairs are encoded separately.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
 

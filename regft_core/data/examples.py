@@ -54,8 +54,7 @@ class WrongText(ValueError):
 def text_of(value: Any, column: str) -> str | None:
     """Return the text of a raw cell, None for an empty one; lists of texts (keywords) are joined by spaces.
 
-    Raises:
-        WrongText: for a value of another type, and for half of a surrogate pair, which no file can hold.
+    Raises WrongText for another type, and for half of a surrogate pair, which no file can hold.
     """
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         value = " ".join(value)
@@ -99,8 +98,7 @@ def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
 def read_jsonl(path: Path) -> list[Example]:
     """Read what ``write_jsonl`` wrote; raises DataError when the file is missing or a line is no example.
 
-    Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085), at
-    which ``str.splitlines`` would cut a row in two.
+    Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085).
     """
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
@@ -124,10 +122,7 @@ def read_jsonl(path: Path) -> list[Example]:
 
 
 def hold_out(units: Sequence[str], count: int, random: Random) -> list[int]:
-    """Return numbers of held-out rows: whole units in random order, at most ``count`` rows, but one unit at least.
-
-    That unit is the smallest where none has so few rows. With a single unit it is all rows.
-    """
+    """Return numbers of held-out rows: whole units in random order, at most ``count`` rows, else the smallest unit."""
     sizes, taken, rows = Counter(units), set(), 0
     order = shuffled(list(sizes), random)
     for unit in order:
@@ -141,9 +136,8 @@ def hold_out(units: Sequence[str], count: int, random: Random) -> list[int]:
 def divide(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], random: Random) -> list[int]:
     """Return the part of each row, an index into ``shares`` (positive, of sum 1); a pure function of its arguments.
 
-    Units are placed one by one, the largest first and equal ones in random order. Each goes where it adds least to
-    the chi-squared distance between the rows of each stratum and their shares. Where every unit is one row this is
-    Sainte-Lague's apportionment: with equal shares no part has two rows of a stratum more than another.
+    Units are placed one by one, the largest first, each where it adds least to the chi-squared distance between the
+    rows of each stratum and their shares. With units of one row this is Sainte-Lague's apportionment.
 
     Args:
         strata: [n] the stratum of each row (a label, a bin of values).

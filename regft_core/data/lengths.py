@@ -1,9 +1,7 @@
 """How many tokens texts have, how many rows a ``max_length`` cuts, what the vocabulary lacks.
 
-Needs the ``tokenizers`` library only.
-
-Every text is tokenised once, without truncation. A pair that is read jointly has the tokens of both texts and
-the separators of its family; read separately, each text is a row of its own, and the longer one counts.
+A pair that is read jointly has the tokens of both texts and the separators of its family; read separately, the longer
+text counts.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ class Lengths:
     """Rows in tokens.
 
     Attributes:
-        tokens: of each row, without truncation.
-        shorter: of the shorter text of a pair in one input, else 0; ``fixed`` stand in every window.
+        tokens: of each row, without truncation; ``shorter``: of the shorter text of a pair in one input, else 0.
+        fixed: tokens that stand in every window.
         unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
     """
 
@@ -62,8 +60,7 @@ def measure(
 ) -> dict[str, Any]:
     """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
 
-    Returns ``rows``, ``measured``, ``unknown`` (the share of tokens that stand for what the vocabulary lacks),
-    ``median``, ``p95`` and ``longest`` in tokens, ``cut`` as a share of the rows.
+    Returns ``rows``, ``measured``, ``unknown`` and ``cut`` (shares), ``median``, ``p95`` and ``longest`` (tokens).
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
@@ -81,10 +78,8 @@ def row_lengths(
 ) -> Lengths:
     """Return how long each row is, special tokens included, and what the vocabulary lacks.
 
-    Args:
-        tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
-        reading: the instruction before a text and the windows over it.
-        apart: whether the texts of a pair are rows of their own; the longer one counts.
+    ``tokenizer``: a ``tokenizers.Tokenizer``, whose truncation and padding are switched off. ``apart``: whether the
+    texts of a pair are rows of their own.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -120,10 +115,7 @@ def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warnings(task: str, found: Mapping[str, Any]) -> list[str]:
-    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends, or many words, and what to set.
-
-    ``found`` is the content of ``work/lengths/<task>.json``.
-    """
+    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends, or many words, and what to set."""
     sets, texts = in_order(found["sets"]), []
     if unread := {name: measured for name, measured in sets.items() if measured["unknown"] > WORTH_UNKNOWN}:
         named = ", ".join(f"{share(measured['unknown'])} of {name}" for name, measured in unread.items())

@@ -1,12 +1,11 @@
 """Instructions before texts, windows over long ones, templates with a mask, and demonstrations behind them.
 
-A text beyond ``max_length`` becomes up to ``windows`` rows of an example. Neighbouring windows share ``stride`` tokens.
-The last window of a text that fits ends where the text ends, so all windows of an example have equally many tokens of
-it. Every window has the tokens that the tokenizer adds, and the instruction. Of a pair in one input, the longer text is
-windowed; the shorter one stands whole in every window, cut where it takes more than half of the room.
+A text beyond ``max_length`` becomes up to ``windows`` rows, which share ``stride`` tokens; the last one ends where the
+text ends. Every window has the tokenizer's own tokens and the instruction. Of a pair in one input, the longer text is
+windowed; the shorter one stands in every window, in at most half of the room.
 
-A template is tokenised as one string with the texts in it. Texts that are too long lose tokens at their ends, from
-whichever is longer; no token of the template is ever cut. The answer is read at its mask.
+A template is tokenised with the texts in it. Texts that are too long lose tokens at their ends, the template none. The
+answer is read at its mask.
 """
 
 from __future__ import annotations
@@ -126,10 +125,7 @@ def _windows(fields: Fields, limit: int, reading: Reading, example: Example) -> 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A task's template and its words in the order of its labels.
-
-    ``demonstrated``: rows leave the second half of the input to demonstrations.
-    """
+    """A task's template and its words in the order of its labels; ``demonstrated`` rows take half of the input."""
 
     template: str
     words: tuple[str, ...]
@@ -141,10 +137,7 @@ class Prompt:
 
 
 def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
-    """The token of each label's word, as it stands within a sentence (after a space).
-
-    ``tokenizer`` is a fast one of transformers. Raises ModelError for words that are not one token each, all at once.
-    """
+    """The token of each label's word behind a space. ModelError for words that are not one token each."""
     backend = tokenizer.backend_tokenizer
     if wrong := wrong_words({word: word for word in prompt.words}, backend):
         hint = "choose other words in the task's YAML"
@@ -175,10 +168,7 @@ def _word_pieces(word: str, tokenizer: Any) -> list[tuple[int, str]]:
 
 
 def prompted(examples: Sequence[Example], tokenizer: Any, limit: int, prompt: Prompt) -> Tokens:
-    """Token rows of the examples in the template, of at most ``limit`` tokens.
-
-    Raises DataError where a text holds the mask token, or ``limit`` has no room for the template.
-    """
+    """Token rows of the examples in the template, of at most ``limit`` tokens. DataError for a mask, or no room."""
     ids, fields = _tokenised(examples, tokenizer, prompt)
     kept = [[_kept(of, limit, example)] for of, example in zip(fields, examples, strict=True)]
     tokens = token_rows(ids, fields, kept)

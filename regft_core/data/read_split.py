@@ -101,10 +101,7 @@ def check_columns(table: Table, declaration: Declaration, where: str) -> None:
 
 
 def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Split:
-    """Turn raw rows into examples; ``where`` names the file or split in messages.
-
-    Raises DataError that spells out the first ``SHOWN`` problems with their rows and values, and counts the others.
-    """
+    """Turn raw rows into examples; ``where`` names the file. Raises DataError with the first ``SHOWN`` problems."""
     problems: list[str] = []
     dropped: Counter[str] = Counter()
     examples: list[Example] = []

@@ -1,7 +1,7 @@
 """The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order.
 
-Nothing is kept in memory. The standard library's ``csv`` reads text: it refuses rows of another length and quotes that
-stay open, and it answers a pipe line by line. ``pandas.read_csv`` fills or shifts such rows without a word.
+The standard library's ``csv`` reads text: it refuses rows of another length and open quotes, where ``pandas.read_csv``
+fills or shifts such rows without a word.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ _NOT_WHOLE = (EOFError, gzip.BadGzipFile, zlib.error)
 def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[Table]:
     """Open a data file (``FORMATS``, also .gz) to read its rows one after the other.
 
-    Raises DataError, headed by ``where`` (by default the path), here or while rows are read: no such file, unknown
-    format, empty, damaged, not as ``how`` says.
+    Raises DataError, headed by ``where`` (by default the path), here or while rows are read.
     """
     with explained_as(where or str(path)), opened(path, how) as table:
         yield table
@@ -187,10 +186,9 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def json_lines(lines: Iterable[str], ahead: int = 1) -> Table:
-    """Read JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks.
+    """Read JSON lines, which end at ``\\n`` only; ``ahead`` rows are read to know the columns.
 
-    ``ahead`` rows are read to know the columns. Raises WrongFile, here or while rows are read: a line that is no
-    object, or names a key twice.
+    Raises WrongFile, here or while rows are read, for a line that is no object or names a key twice.
     """
 
     def objects() -> Iterator[Row]:
@@ -226,10 +224,7 @@ def parquet(file: IO[bytes]) -> Table:
 
 
 def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
-    """Yield number and cells, as text, of each line of the sheet ``wanted`` (by default the only visible one).
-
-    Blank lines are left out; formulas have the values saved with them.
-    """
+    """Yield number and cells of each line of the sheet ``wanted`` (by default the only visible one) but blank ones."""
     import openpyxl
 
     book = openpyxl.load_workbook(file, read_only=True, data_only=True)

@@ -1,7 +1,7 @@
 """Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system.
 
-A write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place. What a killed
-process leaves behind is removed a day later, with the next write beside it. New files have the rights of the umask.
+A write goes to a temporary name beside its target, is flushed, and is renamed into place. Leftovers of killed processes
+are removed a day later. New files have the rights of the umask.
 """
 
 from __future__ import annotations

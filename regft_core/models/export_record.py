@@ -1,7 +1,4 @@
-"""``regft.json`` in an exported directory: what loading the files alone does not tell about the inputs.
-
-Other programs need it for nothing; ``regft predict`` and people read it.
-"""
+"""``regft.json`` in an exported directory, for ``regft predict``: what loading the files alone does not tell."""
 
 from __future__ import annotations
 
@@ -41,8 +38,8 @@ class AnsweredBy(Part):
 class ServedPrompt(Part):
     """How texts stand before a model that answers at a mask: a template with {text}, {text_pair} and [MASK].
 
-    ``tokens`` are of the vocabulary, one for each label; the logits are means over inputs with each of the
-    ``demonstrations`` (token ids) behind.
+    ``tokens`` are of the vocabulary, one for each label; logits are means over inputs with each of ``demonstrations``
+    (token ids) behind.
     """
 
     template: str
@@ -53,8 +50,8 @@ class ServedPrompt(Part):
 class Abstain(Part):
     """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
 
-    ``coverage`` is the share of the ``rows`` of calibration that are answered, which ``models`` judged, each its own;
-    ``groups`` is their effective number of groups, None where they have none.
+    ``coverage`` is the share of the ``rows`` that are answered, evaluated by ``models``; ``groups`` their effective
+    number.
     """
 
     threshold: float = Field(ge=0, le=1)
@@ -70,11 +67,10 @@ class Refit(Part):
     """Of a model that was trained on all labelled rows: what is expected of it, from runs with the same settings.
 
     Attributes:
-        rows: that it was trained on; ``judged_rows``: the fewest and the most that the judged runs were trained on.
-        judged_seeds: of the judged runs.
-        temperature: that was fitted on their answers; the model's probabilities are at it already.
-        metric: of ``expected``, their mean score on rows that they had not seen, with the interval ``low`` to ``high``
-            at ``confidence``; None where one run gives none.
+        rows: that it was trained on; ``judged_rows``: fewest and most that the evaluated runs were trained on.
+        judged_seeds: of the evaluated runs.
+        temperature: fitted on their answers; the model's probabilities are at it already.
+        metric: of ``expected``, with the interval ``low`` to ``high`` at ``confidence``; None where one run gives none.
     """
 
     rows: int

@@ -1,8 +1,7 @@
 """An exported classifier on disk, as transformers reads it without regft.
 
-With the family's own head it is the family's own class. Every other classifier has ``modeling_regft.py`` beside it:
-transformers runs that file after ``trust_remote_code=True``, and without it refuses to load the folder. regft itself
-never runs the folder's copy.
+With the family's own head it is the family's own class. Every other classifier has ``modeling_regft.py`` beside it,
+which transformers runs after ``trust_remote_code=True`` only, and regft never.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ def write_classifier(
 ) -> int:
     """Write configuration and weights of a plain classifier; return the length to which its tokenizer truncates.
 
-    ``max_length``: tokens of a row. ``temperature``: what the logits of a classifier at a mask are divided by; other
-    heads have it in their weights.
+    ``max_length``: tokens of a row. ``temperature``: of a classifier at a mask; other heads have it in their weights.
     """
     if not isinstance(model, PooledClassifier | MaskClassifier) and not served.instruction:
         model.save_pretrained(directory)
@@ -70,8 +68,7 @@ def write_classifier(
 def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:
     """Return the classifier of a directory that may come from elsewhere, on the CPU, and its tokenizer.
 
-    Raises ModelError for files that are missing, damaged or lead elsewhere, for weights that are not those of the
-    configuration, and where tokenizer and weights do not fit.
+    Raises ModelError for files that are missing, damaged, lead elsewhere, or do not fit each other.
     """
     refuse_outside(directory)
     take_fast_products()
@@ -185,7 +182,7 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
 def _added(tokenizer: Any, typed: bool) -> tuple[list[int], list[int], list[int], list[Any]]:
     """Ids of the tokens before, between and after texts, and the token types of a single text; none where untyped.
 
-    Nothing stands between where the tokens around a pair are not those around a text: it cannot be taken apart.
+    Nothing stands between where the tokens around a pair are not those around a text.
     """
     rows = [tokenizer(*texts, return_token_type_ids=True) for texts in (("a",), ("a", "a"))]
     parts = [row.sequence_ids(0) for row in rows]

@@ -1,11 +1,8 @@
 """Vectors of a frozen encoder, computed once for each batch and kept.
 
-The bits of a row's vector depend on the width of its batch and on how many rows share a matrix product. So whole
-batches are kept, under a key of all that determines them: the encoder's content, the drawn parameters before the last
-linear, kernels, precision, and the batch's tokens in their order. What is read is bit for bit what would be computed.
-
-Folds take the rows of one file, each fold in other batches. Where rows are read ``alone``, each is a batch of its own:
-its vector is computed once for all folds, and for the model of all rows.
+The bits of a row's vector depend on its batch. So whole batches are kept, under a key of all that determines them:
+encoder, parameters drawn before the last linear, kernels, precision, tokens. Rows of folds are read ``alone``, each a
+batch of its own, so that all folds and the model of all rows share them.
 
 Callers make sure that the encoder has the weights of its checkpoint and that nothing hooks into the model.
 """
@@ -31,8 +28,8 @@ from regft_core.models.sites import classify, takes_token_types
 class Features:
     """A place for vectors; those of one model (:meth:`of`) can be read and kept.
 
-    ``about`` is what determines them beside model and batch, as JSON: encoder and environment. ``alone``: whether the
-    encoder reads every example by itself. ``digest`` is that of all but the batch; None before :meth:`of`.
+    ``about``: encoder and environment, as JSON. ``alone``: whether the encoder reads every example by itself.
+    ``digest`` is that of all but the batch; None before :meth:`of`.
     """
 
     kept: Memory[Tensor]
@@ -83,9 +80,8 @@ def answers(
 ) -> Callable[[Batch], tuple[Tensor, Tensor]]:
     """Return a function of a batch: what the linear of that name receives [B, d], and logits [B, K].
 
-    Where the head maps tokens and averages their logits (EuroBERT), the vector is the mean over the real tokens.
-    With ``features``, kept vectors are read, and the linear is all that runs. They are kept where the logits are what
-    the linear alone gives, bit for bit: not of heads that do more behind it.
+    Where the head averages logits of tokens (EuroBERT), the vector is the mean over the real tokens. Vectors of
+    ``features`` are kept where the linear alone gives the logits, bit for bit.
     """
     module: nn.Linear = model.get_submodule(linear)
     vectors = None

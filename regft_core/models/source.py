@@ -47,8 +47,8 @@ _SIZES = {
 class ModelSource:
     """A pretrained encoder on this disk, which is read by ``opened`` only.
 
-    ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the tokenizer's files,
-    wherever they lie; ``files`` are the names and hashes of all. ``revision`` is the hub commit, None elsewhere.
+    ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the tokenizer's files;
+    ``files`` are names and hashes of all. ``revision`` is the hub commit, None elsewhere.
     """
 
     path: Path
@@ -123,10 +123,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
 
 
 def _problems(path: Path, encoder: EncoderConfig) -> Iterator[tuple[str, ModelError]]:
-    """Yield what is wrong with an encoder's folder, each with the key below ``model`` that may be at fault.
-
-    Raises ModelError where its configuration is wrong: nothing else can be checked then.
-    """
+    """Yield what is wrong with an encoder's folder, with the key below ``model``. Raises ModelError."""
     refuse_adapters(path)
     refuse_paths(path)
     config = read_model_json(path / "config.json", encoder.name)

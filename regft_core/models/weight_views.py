@@ -15,10 +15,9 @@ SQUARINGS = 24
 
 
 def largest_singular_value(weight: Tensor) -> Tensor:
-    """That of W ``[K, H]`` with few rows, by products alone; to the precision of fp32.
+    """That of W ``[K, H]`` with few rows, by products alone (a GPU's solver makes the host wait); precise to fp32.
 
-    A GPU's solver tells the host whether it converged, which waits. The trace of P W W', with P the limit of the powers
-    of W W' at trace 1, is the square of the value, and its gradient that of the value.
+    The trace of P W W', with P the limit of the powers of W W' at trace 1, is the square of the value.
     """
     gram = weight.double() @ weight.double().T
     power = gram.detach()

@@ -35,14 +35,13 @@ class Job:
 
     Attributes:
         values: tuned settings of the run, dotted; None where nothing is tuned.
-        trial: number of the trial that this is; None for a run of the grid.
-        fold: of the run's training rows, the fold that the trial is scored on; None where a share is set aside.
+        trial: number of the trial that this is; ``fold``: that it is scored on, None where a share is set aside.
         progress: folder of the progress board, or None.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
         until: the last stage that is meant.
-        refit: train on all labelled rows, with the settings of the evaluated runs; ``values`` are given then.
+        refit: train on all labelled rows, with the settings of the evaluated runs, given in ``values``.
         evaluated: of a refit, seed and tuned values of the evaluated runs that phases may average.
-        store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
+        store: the run store's folder where it is not that of ``params.yaml``.
     """
 
     root: str

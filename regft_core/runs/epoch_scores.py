@@ -1,8 +1,7 @@
 """Scores of epochs, to choose whose weights a run leaves or to be shown, and of merged models.
 
-``best_on_split`` sets a share of the training rows aside; ``best_on_dev_as_published`` takes the set that also judges
-the finished run, as several papers do, and is marked; ``training.epoch_scores`` looks at that set and chooses nothing.
-The code that is reachable from here is in the key of the runs whose epochs are judged, and of no others.
+``best_on_split`` sets training rows aside; ``best_on_dev_as_published`` takes the validation set, which is marked;
+``training.epoch_scores`` chooses nothing. This file is in the key of the runs whose epochs are scored.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
     """Return the metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
 
-    A score is None where the model gave something that is no number. ``label``: of the phase, or of a member of it.
+    A score is None where the model gave something that is no number. ``label``: of the phase or member.
     """
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # larger values are better here
     chosen_on = "dev" if rule == "best_on_dev_as_published" else "held_out"  # training rows that were set aside

@@ -41,8 +41,7 @@ def made_once(
         key: under which it is asked for; by default that of what is here.
         serves: whether a finished run has what is asked of it.
 
-    Raises InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
-    process has loaded other code.
+    Raises InputChanged where what is here has another key, an input, package or loaded code was edited meanwhile.
     """
     settled = identity(context) if key is None else None
     key = key or sha256_json(settled)

@@ -1,7 +1,4 @@
-"""The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on.
-
-Draws are pure functions of (seed, task, size) and of (seed, phase, member).
-"""
+"""The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on."""
 
 from __future__ import annotations
 
@@ -46,10 +43,8 @@ class PhaseRows:
         task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
         files: where they are, one file after the other.
         draw: size, seed, task and whether it is stratified, of a draw among them; None for all.
-        labelled: whether the labels are the task's, else all are 0; ``taught``: whether the head answers the task all
-            the same, as an earlier phase does.
-        judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
-            its rows, the other task has all of them.
+        labelled: whether labels are the task's, else all are 0; ``taught``: whether the head answers it all the same.
+        judging: file with texts that are left out: two tasks may label one file.
         held_out: identifiers of rows that are left out with all others of their groups; ``texts``: of rows left out.
     """
 
@@ -143,8 +138,8 @@ def with_more_rows(
 ) -> TrainingConfig:
     """``training`` of a phase with ``max_steps`` and ``warmup_steps`` scaled by its rows, rounded up.
 
-    A phase on another task's rows, or on a number of rows of its own, stays as it is unless it takes the steps of all
-    rows. ``judged``, ``now``: rows of each set in the evaluated runs, which have ``size``, and in this one.
+    A phase on other rows than the cell's stays as it is unless it takes the steps of all rows. ``judged``, ``now``:
+    rows of each set in the evaluated runs, which have ``size``, and in this one.
     """
     data, own = phase.data, phase.data.steps == "own"
     if own and (data.task not in (None, task) or data.size not in (None, "full")):

@@ -137,10 +137,7 @@ class RunPhase:
         return self._rows(DataConfig(task=self.declared.data.task, size="full", labels=False))
 
     def _rows(self, data: DataConfig) -> PhaseRows:
-        """The cell's own rows, or rows of a task drawn where ``data`` asks for them, ``unlabelled`` texts among them.
-
-        None has a text that the run is evaluated on.
-        """
+        """The cell's own rows, or rows drawn of a task with its ``unlabelled`` texts; none that is evaluated on."""
         run, task = self.run, data.task or self.run.job.task
         own = task == run.job.task
         described, dataset = run.task if own else described_task(run.root, task), dataset_folder(run.root, task)

@@ -1,7 +1,7 @@
 """The files in ``work/``: where each is, how it is read, and what its folder was made from.
 
-``key.json`` in a folder has the keys of its content, as the plan gives them, and the hash of every other file. Where
-both are as planned and written the folder is left alone, whether a stage or ``dvc checkout`` put it there.
+``key.json`` in a folder has the keys of its content and the hash of every other file. Where both are as planned and
+written the folder is left alone, whoever put it there.
 """
 
 from __future__ import annotations

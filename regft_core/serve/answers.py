@@ -33,9 +33,8 @@ class Counted:
     """Counts of the rows of a file.
 
     Attributes:
-        cut: to the model's length.
-        tokens, unknown: of all texts, and those that stand for what the vocabulary lacks.
-        empty: rows without prediction; ``unreadable`` of them hold something else than text, the others nothing.
+        cut: to the model's length; ``tokens`` of all texts, ``unknown`` ones stand for what the vocabulary lacks.
+        empty: rows without prediction; ``unreadable`` of them hold something else than text.
         words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
         abstained, resumed: rows that the model is too unsure of to answer, and that an earlier call predicted.
     """
@@ -74,8 +73,8 @@ def answers(
 ) -> Iterator[dict[str, Any]]:
     """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
 
-    An example is None for a row without a text, which gets no prediction. ``counted`` goes on counting; ``row`` is its
-    number of rows. ``scores`` begins with those of the examples that are there, where they were computed with others'.
+    An example is None for a row without a text. ``scores`` begins with those of the examples, where they were computed
+    with others'.
     """
     present = [example for example in examples if example is not None]
     if scores is None:
@@ -126,10 +125,7 @@ def encodable(text: str) -> str:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first.
-
-    Numbers in the columns ``scores`` have ``DIGITS`` digits in CSV, others all that they have.
-    """
+    """Writes one line per row, in a format of ``FORMATS``; in CSV ``scores`` have ``DIGITS`` digits."""
 
     def __init__(
         self, form: str, file: IO[str], columns: Sequence[str], scores: Sequence[str] = (), *, header: bool = True
@@ -178,8 +174,8 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
 def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
     """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
 
-    What quotes mean no file tells. Else a file that has the columns and is read whole is read as it is; its encoding is
-    completed last, for bytes of another one may be UTF-8 too.
+    A file that has the columns and is read whole is read as it is. The encoding is completed last: bytes of another one
+    may be UTF-8, too.
     """
     said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
     alone = how.model_copy(update={"quoted": said.get("quoted", False)})

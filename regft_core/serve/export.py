@@ -48,18 +48,15 @@ NEAR = 1e-4
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
     """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>[-refit]-seed-<seed>``).
 
-    The job of a refit (``grid/refit.py``) is of no run that was judged: temperature and expected score are those of the
-    judged runs. What was written is loaded again and must give the same logits.
+    Temperature and expected score of a refit (``grid/refit.py``) are those of the evaluated runs. What was written is
+    loaded again and must give the same logits.
 
     Args:
         accuracy: below the confidence that guarantees this share of right answers, the model does not answer.
         onnx: write ``model.onnx`` beside the weights (``models/onnx.py``).
 
-    Raises:
-        RunFailed: the run has no model, because its training failed.
-        ConfigError: the cell or the seed is not in the grid.
-        ModelError: ``out`` exists and is something else, or no threshold guarantees ``accuracy``.
-        ExportMismatch: the written model differs.
+    Raises RunFailed for a failed run, ConfigError for a cell or seed that is not in the grid, ModelError where ``out``
+    is something else or no threshold guarantees ``accuracy``, ExportMismatch where the written model differs.
     """
     if onnx:
         require_onnx()
@@ -119,7 +116,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
 
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
-    """The context of a run that was trained, with its tuned values and keys, and its record.
+    """The context of a trained run, with its tuned values and keys, and its record.
 
     Raises RunFailed where it has no model, ConfigError where it is not in the grid, DataError before stage finetune.
     """
@@ -206,8 +203,8 @@ def submission_lines(
 ) -> list[str]:
     """The lines of one file, from logits ``[n, K]`` by which the model decides, in the order of the examples.
 
-    GLUE: a header, then the position of each row and its label's name (or value, within the task's range, to three
-    digits). CLUE: one JSON object for each row with its ``id`` and ``label``.
+    GLUE: a header, then position and label's name (or value, to three digits). CLUE: JSON objects of ``id`` and
+    ``label``.
     """
     answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
     if wanted.format == "glue":

@@ -1,8 +1,4 @@
-"""An exported model behind HTTP: ``POST /predict`` and ``GET /health`` (``regft serve``).
-
-Starlette and uvicorn, which MLflow brings along: nothing more is installed. MLflow's own scoring server answers every
-request alone and wants the model packed a second time; FastAPI would add schemas that two routes do not need.
-"""
+"""An exported model behind HTTP: ``POST /predict`` and ``GET /health`` (``regft serve``), by Starlette and uvicorn."""
 
 from __future__ import annotations
 
@@ -164,10 +160,7 @@ class Service:
 
 
 def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -> list[dict[str, Any]]:
-    """The bodies that answer some requests, whose texts share batches.
-
-    In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``evaluate/logits.py``).
-    """
+    """The bodies that answer some requests, whose texts share batches: a probability moves by about 1e-6 in fp32."""
     every = [example for examples in requests for example in examples if example is not None]
     scores = iter(model.scores(every).tolist() if every else [])
     bodies = []

@@ -1,9 +1,8 @@
 """An exported directory, loaded.
 
 A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a regulariser kept that
-answers in place of a model (a bag of words, a constant, an average). Then ``regft.json`` names the regulariser and its
-options, and ``kept.safetensors`` holds terms and numbers, from which loading runs no code. Where it reads the encoder,
-that is an ordinary model in the folder ``encoder``, with a head that nothing asks.
+answers in place of a model: ``regft.json`` names it, ``kept.safetensors`` holds its terms and numbers, and the folder
+``encoder`` the encoder that it may read.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class ServedModel:
     def reading(self, text: str | None, text_pair: str | None) -> ServedModel:
         """Return the model for files with columns of these names; None: those of the training data.
 
-        Raises DataError for a pair for a model of single texts; of a model from elsewhere that is not known.
+        Raises DataError for a pair for a model of single texts.
         """
         if text_pair is not None and self.served.run_key and self.served.text_pair is None:
             message = "--text-pair: this model was trained on single texts"
@@ -111,9 +110,8 @@ def _reading(served: Served) -> Reading | None:
 def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel:
     """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
 
-    Raises ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors
-    weights, no head, no fast tokenizer; a file that is damaged or of another version; the device or the model cannot
-    answer in ``precision`` (models/precision.py).
+    Raises ModelError for no model directory, one that leads elsewhere, is damaged or of another version, has no head or
+    no fast tokenizer, or cannot answer in ``precision``.
     """
     if directory.is_dir():
         refuse_outside(directory)

@@ -1,7 +1,7 @@
 """Out-of-fold answers: those of a method's evaluated runs to rows that they were not trained on, all seeds of a cell.
 
-Expected score and temperature of an export come from here, and the confidence below which it does not answer. With
-folds each row has one answer per repeat; with a development set apart it has one per seed.
+Expected score, temperature and threshold of an export come from them. With folds each row has one answer per repeat,
+with a development set apart one per seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Answers(NamedTuple):
     """Answers to the rows of one set, of so many ``models``.
 
     Attributes:
-        gold, predicted: [n] labels and answers, in the set's label space.
+        gold, predicted: [n], in the set's label space.
         scores: [n, K] probabilities, or [n, 1] values.
         groups: [n] group of each row; None for a task without groups.
     """
@@ -61,7 +61,7 @@ def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.N
 class OutOfFold:
     """The evaluated ``runs`` of one cell, of the ``seeds`` that ran to the end; the others have ``failed``.
 
-    Raises DataError where the cell was not evaluated or its files are damaged, RunFailed where no seed ran to the end.
+    Raises DataError where the cell was not evaluated or is damaged, RunFailed where all seeds failed.
     """
 
     def __init__(self, root: Path, cell: Cell, seeds: Sequence[int]) -> None:
@@ -86,8 +86,8 @@ class OutOfFold:
     def expected(self, rows: int, confidence: float, reported: Mapping[str, Any]) -> Refit:
         """Expected score of a model with the same settings that was trained on all ``rows``.
 
-        The decision's, where the report has one of these runs (``reported``: its entry of the cell): it allows for the
-        choice among methods. Without a report of these runs it is their mean, whose interval nobody has computed.
+        The decision's, which allows for the choice among methods, where the report (``reported``) has these runs; else
+        their mean, without an interval.
         """
         primary = self.task.primary
         folds = self.task.drawn.get("folds")
@@ -110,11 +110,10 @@ class OutOfFold:
         )
 
     def once(self, seed: int, name: str = "dev") -> Answers:
-        """One answer to each row of a set: a row that is judged twice is still one row.
+        """One answer to each row of a set: a row that is evaluated twice is still one row.
 
-        With folds it is the answer of the run of the repeat of ``seed`` that was not trained on the row; rows which
-        that repeat lacks are taken from the next one. Without folds all answers are those of one run: of ``seed``, or
-        of the first seed where that has failed.
+        With folds that of the repeat of ``seed``, else of the next repeat that has the row. Without folds all are those
+        of ``seed``, or of the first seed where that has failed.
         """
         folds = self.task.drawn.get("folds", 1)
         order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
@@ -139,8 +138,7 @@ class OutOfFold:
     def temperature(self) -> float | None:
         """The temperature with the largest likelihood of all answers of all seeds.
 
-        None where an example has not exactly one label, or where no answer is wrong: the likelihood then has no
-        largest value.
+        None where examples have not exactly one label, and where no answer is wrong: there is no largest value then.
         """
         if not find(self.task.kind).one_label:
             return None
@@ -169,15 +167,13 @@ def sentence(abstain: Abstain) -> str:
 
 
 def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
-    """The threshold above which answers are right with ``accuracy``, guaranteed by rows that judge.
+    """The threshold above which answers are right with ``accuracy``, guaranteed by evaluated rows.
 
-    Each row counts once (``OutOfFold.once``). Rows of one group count as one answer. With folds the guarantee is that
-    of the folds' models together. A temperature, fitted on the same rows, leaves the order of the rows of two labels as
-    it is, and so the guarantee; of more labels it is one number that was fitted.
+    Each row counts once, rows of one group as one answer. With folds the guarantee is that of the folds' models
+    together.
 
-    Raises:
-        ModelError: these rows cannot guarantee it; it is no share, or the answers of the task are not right or wrong.
-        DataError: the run was not evaluated.
+    Raises ModelError where these rows cannot guarantee it or ``accuracy`` does not fit, DataError for a run that was
+    not evaluated.
     """
     job, confidence, kind = context.job, context.params.report.confidence, context.task["kind"]
     if not 0 < accuracy < 1:

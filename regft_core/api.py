@@ -74,9 +74,8 @@ class Project:
     def run(self, method: str | None = None, task: str | None = None) -> None:
         """Train and evaluate every size and seed of a method on a task; of all where one is not named.
 
-        Cached runs are not trained again; a killed run continues. Raises ConfigError for a name that ``params.yaml``
-        does not list, DataError, ModelError or StoreError where a stage cannot read or write, RunFailed for failed
-        runs.
+        Raises ConfigError, DataError, ModelError, StoreError, and RunFailed for runs that failed; the others are
+        stored.
         """
         grid = open_project(self.root)
         methods = list(grid.methods) if method is None else [method]
@@ -85,10 +84,7 @@ class Project:
             raise RunFailed("cells-failed", "\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
 
     def plan(self) -> pd.DataFrame:
-        """Return the runs that ``run`` would train, a row for each method, task and size, as ``regft plan`` counts.
-
-        ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run, in steps of plain fine-tuning.
-        """
+        """Return the runs that ``run`` would train, a row for each cell; ``cost`` in steps of plain fine-tuning."""
         rows = grid_rows(open_project(self.root).snapshot())
         return pd.DataFrame(
             {**asdict(row.cell), "seeds": row.seeds, "cached": row.cached, "to_train": row.to_train, "cost": row.cost}
@@ -104,11 +100,7 @@ class Project:
         write_text(file, text)
 
     def results(self) -> Results:
-        """Scores and verdicts of every cell that was run, as ``regft run`` would report them now.
-
-        Each call counts as a look: later intervals allow for it. Raises DataError for other seeds than the grid's, or
-        damage.
-        """
+        """Scores and verdicts of every cell that was run, as ``regft run`` would report them now. Raises DataError."""
         project, failures = open_project(self.root), read_failures(self.root)
         inputs = project_inputs(project, evaluated_cells(project, failures), failures)
         return Results.of(write_report(inputs, None))

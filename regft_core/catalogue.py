@@ -73,10 +73,7 @@ class Catalogue:
         return Path(self._files()[name])
 
     def check(self, name: str, beside: tuple[str, ...] = ()) -> str:
-        """Return ``name`` if it is known, or one of those ``beside`` the files; nothing is imported.
-
-        Raises ValueError with the nearest name for an unknown one, and for a file that lacks the function.
-        """
+        """Return ``name`` if it is known, or one of those ``beside``; imports nothing. Raises ValueError."""
         if name in beside:
             return name
         known = (*beside, *self.names())
@@ -93,11 +90,7 @@ class Catalogue:
         return self.load(self.check(name))
 
     def load(self, name: str) -> Any:
-        """Import the file of ``name``, or return what the package's table has under it.
-
-        Raises KeyError where there is no such file (``check`` names of users first), ConfigError, with the line, where
-        it cannot be imported or two folders have one.
-        """
+        """Import the file of ``name``, or take it from the package's table. KeyError, ConfigError with the line."""
         path = self.path(name)
         try:
             if path.parent == self._shipped:

@@ -1,7 +1,4 @@
-"""Every error a user can meet: what was given, where, what is allowed, what to do next, and a code that stays.
-
-``stages`` print ``str(error)`` without a traceback and exit with ``exit_code``.
-"""
+"""Every error a user can meet: what was given, where, what is allowed, what to do next, and a code that stays."""
 
 from __future__ import annotations
 

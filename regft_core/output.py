@@ -143,10 +143,7 @@ def console(*, error: bool = False, **options: Any) -> Console:
 
 
 class ProgressWriter:
-    """Writes one run's position to ``folder/<run>.json``, nothing without a folder; never fails the run.
-
-    A run without any file was taken from the run store.
-    """
+    """Writes one run's position to ``folder/<run>.json``, nothing without a folder; never fails the run."""
 
     def __init__(self, folder: str | None, run: str, phase: str) -> None:
         self.path = Path(folder) / f"{run}.json" if folder else None

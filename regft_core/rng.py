@@ -20,10 +20,7 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 def shuffled(items: Iterable[T], rng: Random) -> list[T]:
-    """Return ``items`` in random order (Fisher and Yates).
-
-    By ``Random.random()`` alone, the one sequence that Python promises to keep between versions.
-    """
+    """Return ``items`` in random order (Fisher and Yates), by ``Random.random()``, whose sequence Python keeps."""
     result = list(items)
     for last in range(len(result) - 1, 0, -1):
         other = int(rng.random() * (last + 1))

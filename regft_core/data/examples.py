@@ -52,10 +52,7 @@ class WrongText(ValueError):
 
 
 def text_of(value: Any, column: str) -> str | None:
-    """Return the text of a raw cell, None for an empty one; lists of texts (keywords) are joined by spaces.
-
-    Raises WrongText for another type, and for half of a surrogate pair, which no file can hold.
-    """
+    """Return the text of a raw cell (lists are joined by spaces), None for an empty one. WrongText for another type."""
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         value = " ".join(value)
     if value is None or is_nan(value) or (isinstance(value, str) and not value.strip()):
@@ -96,10 +93,7 @@ def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Example]:
-    """Read what ``write_jsonl`` wrote; raises DataError when the file is missing or a line is no example.
-
-    Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085).
-    """
+    """Read what ``write_jsonl`` wrote, by lines that end at "\\n" only. Raises DataError."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -118,10 +118,7 @@ def download_split(source: HubSource, split: str) -> tuple[Any, str]:
 
 
 def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str) -> RegftError:
-    """Return what a client of the hub raised as an error of ``kind``, headed by ``where``; a full disk is a StoreError.
-
-    ``instead``: what to do without the hub, as the end of a hint.
-    """
+    """Return an error of a client of the hub as one of ``kind`` (a full disk: StoreError), with what to do instead."""
     chain, cause = list[BaseException](), error
     while cause is not None and cause not in chain:
         chain.append(cause)

@@ -82,10 +82,7 @@ def check_names(names: list[str]) -> list[str]:
 
 
 def tabular(lines: Lines) -> Table:
-    """Return the table of numbered lines of cells, the first of which names the columns.
-
-    Raises WrongFile for a bad header, and later for a row of another length or one that repeats the header.
-    """
+    """Return the table of numbered lines, the first of which names the columns. WrongFile, also while rows are read."""
     first, names = next(lines, (1, []))
     if not names:
         raise WrongFile("empty-file", "is empty, or its first line is", "its first line names the columns")
@@ -150,10 +147,7 @@ REMEMBERED, REPEATED = 1_000, 3
 
 
 def delimited(stream: TextIO, suffix: str, how: FileFormat = UNSAID) -> Table:
-    """Read CSV or TSV with a header line, opened with ``newline=""``; a first line ``sep=;`` names the delimiter.
-
-    Raises WrongFile for a bad header, and later for a bad row.
-    """
+    """Read CSV or TSV with a header, opened with ``newline=""``; a first line ``sep=;`` names the delimiter."""
     csv.field_size_limit(2**31 - 1)
     first = stream.readline()
     named = re.fullmatch(r"\ufeff?\"?sep=(.)\"?\r?\n?", first)

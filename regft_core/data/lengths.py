@@ -1,8 +1,4 @@
-"""How many tokens texts have, how many rows a ``max_length`` cuts, what the vocabulary lacks.
-
-A pair that is read jointly has the tokens of both texts and the separators of its family; read separately, the longer
-text counts.
-"""
+"""How many tokens texts have, how many rows a ``max_length`` cuts, what the vocabulary lacks."""
 
 from __future__ import annotations
 
@@ -76,11 +72,7 @@ def measure(
 def row_lengths(
     examples: Sequence[Example], tokenizer: Any, reading: Reading | None = None, *, apart: bool = False
 ) -> Lengths:
-    """Return how long each row is, special tokens included, and what the vocabulary lacks.
-
-    ``tokenizer``: a ``tokenizers.Tokenizer``, whose truncation and padding are switched off. ``apart``: whether the
-    texts of a pair are rows of their own.
-    """
+    """Return how long each row is, by a ``tokenizers.Tokenizer``; ``apart``: texts of a pair are rows."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     how = reading or Reading()

@@ -53,10 +53,7 @@ def own_sets(task_name: str, task: TaskConfig) -> dict[str, EvaluationSet]:
 
 
 def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> EvaluationSet:
-    """Return the OOD set ``name`` of a task, as the checks of the settings have found it right.
-
-    An in-place set takes over the task's columns, labels and range where it does not give its own.
-    """
+    """Return the OOD set ``name`` of a task; one in place has the task's columns, labels and range, or its own."""
     task, config = tasks[task_name], tasks[task_name].ood[name]
     if config.source is None:
         other = tasks[name]

@@ -56,10 +56,7 @@ class Reading:
 
 
 def framed(examples: Sequence[Example], tokenizer: Any, limit: int, reading: Reading) -> Tokens:
-    """Token rows of the examples, of at most ``limit`` tokens each, and how many rows each example has.
-
-    Raises DataError where the instruction leaves no more than ``stride`` tokens to a text.
-    """
+    """Token rows of the examples, of at most ``limit`` tokens. DataError where the instruction leaves no room."""
     paired = examples[0].text_pair is not None
     takes_types = "token_type_ids" in tokenizer.model_input_names
     encoding = tokenizer(

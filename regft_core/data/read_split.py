@@ -60,10 +60,7 @@ class Split:
 
 
 def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:
-    """Return the examples of one split, in source order, with the numbers of rows that the declaration drops.
-
-    ``split`` is a file path below ``data/`` for files, else a split name. Raises DataError.
-    """
+    """Return the examples of one split, in source order, and what was dropped. Raises DataError."""
     if isinstance(source, Fetched):
         where = f"task '{task_name}', {source.title} split '{split}'"
         fetch(root, source, split, where)

@@ -110,10 +110,7 @@ def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Sp
 
 
 def with_splits(described: dict[str, Any], task: TaskConfig, parts: Sequence[Part]) -> dict[str, Any]:
-    """Return ``task.json`` with how its development set was split off, under ``drawn``.
-
-    With folds ``counts.train`` is the least that a seed trains on; ``of_seed`` has the numbers of one.
-    """
+    """Return ``task.json`` with how its development set was split off, under ``drawn`` (``of_seed``)."""
     dev, group = task.splits.dev, task.columns.group
     if not isinstance(dev, FoldsConfig):
         return described | {"drawn": {"share": dev, "group": group}}

@@ -1,7 +1,4 @@
-"""Draw the training rows of (task, size, seed), once, for every method.
-
-The draw is a pure function of (seed, task, number of rows, size, stratified); no evaluation row takes part in it.
-"""
+"""Draw the training rows of (task, size, seed), once, for every method; no evaluation row takes part in it."""
 
 from __future__ import annotations
 
@@ -83,11 +80,7 @@ def write_subsamples(
     stratified: bool = False,
     before_commit: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write ``work/subsamples/<task>``: for every size the rows of every seed and ``manifest.json``.
-
-    It records how many texts of evaluation sets each draw has. ``before_commit`` sees the complete folder and may
-    refuse. Raises DataError.
-    """
+    """Write ``work/subsamples/<task>``: the rows of every size and seed, and ``manifest.json``. Raises DataError."""
     dataset = root / "work" / "datasets" / task
     described = read_json(dataset / "task.json")
     kind = find(described["kind"])

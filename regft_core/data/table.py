@@ -49,10 +49,7 @@ _NOT_WHOLE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 @contextmanager
 def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[Table]:
-    """Open a data file (``FORMATS``, also .gz) to read its rows one after the other.
-
-    Raises DataError, headed by ``where`` (by default the path), here or while rows are read.
-    """
+    """Open a data file (``FORMATS``, also .gz). Raises DataError, headed by ``where``, also while rows are read."""
     with explained_as(where or str(path)), opened(path, how) as table:
         yield table
 
@@ -186,10 +183,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def json_lines(lines: Iterable[str], ahead: int = 1) -> Table:
-    """Read JSON lines, which end at ``\\n`` only; ``ahead`` rows are read to know the columns.
-
-    Raises WrongFile, here or while rows are read, for a line that is no object or names a key twice.
-    """
+    """Read JSON lines, which end at ``\\n`` only; ``ahead`` rows are read to know the columns. Raises WrongFile."""
 
     def objects() -> Iterator[Row]:
         contents = ((line, content) for line, content in enumerate(lines, start=1) if content.strip())

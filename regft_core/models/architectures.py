@@ -86,10 +86,7 @@ def _file(name: str) -> str:
 
 
 def architectures() -> dict[str, Architecture]:
-    """Return {model_type: row} of every family, in the order of the names.
-
-    Raises ModelError where the package has a model_type twice; a wrong file of a project stops only what uses it.
-    """
+    """Return {model_type: row} of every family. ModelError where the package has a model_type twice."""
     return _rows(FAMILIES.state())[0]
 
 
@@ -145,10 +142,7 @@ def no_pooling(row: Architecture, pooling: str) -> str | None:
 
 
 def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:
-    """Return the fields of hidden and of attention dropout, ``{"hidden", "attention"}``, that ``config`` has.
-
-    A classifier dropout that is None follows the hidden one. ``attention`` is empty for XLNet, whose one field is both.
-    """
+    """Return the fields that ``config`` has, ``{"hidden", "attention"}``; XLNet has one field, as hidden, for both."""
     row = architecture_of(getattr(config, "model_type", None))
     fields = {"hidden": row.hidden_dropout, "attention": row.attention_dropout}
     return {kind: tuple(n for n in names if getattr(config, n, None) is not None) for kind, names in fields.items()}
@@ -160,10 +154,7 @@ def without_dropout(config: Any) -> bool:
 
 
 def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> None:
-    """Write dropout probabilities into ``config``, before the model is built; ``"keep"`` leaves what it says.
-
-    Raises ModelError where the family cannot separate the two kinds, or has no hidden dropout.
-    """
+    """Write dropout into ``config``, unless ``"keep"``. ModelError where the family cannot have it so."""
     fields = dropout_fields(config)
     if hidden not in ("keep", 0) and not fields["hidden"]:
         message = f"dropout.hidden: {hidden}, but {config.model_type} has no dropout of hidden representations"
@@ -204,10 +195,7 @@ def prepared_mask(base: Any, mask: Tensor, padded: bool | None) -> Any:
 
 
 def shape_of_inputs(name: str, shape: torch.Size) -> tuple[int, ...]:
-    """Shape of a mask over the inputs of a matrix: ``[1, in]`` of a linear's ``[out, in]``.
-
-    XLNet's raw q, k, v and r are ``[in, heads, size]``, its o is ``[out, heads, size]``.
-    """
+    """Shape of a mask over the inputs of a matrix: ``[1, in]`` of ``[out, in]``; XLNet's have three dimensions."""
     if len(shape) == 2 or name.endswith(".o"):
         return (1, *shape[1:])
     return (shape[0], *(1 for _ in shape[1:]))

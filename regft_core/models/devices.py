@@ -110,10 +110,7 @@ _computing = threading.RLock()
 
 @contextmanager
 def computing_alone() -> Iterator[None]:
-    """Be the only thread of this process that loads or trains models; raises ``RegftError`` when another one does.
-
-    Random draws, kernels, TF32 and threads are settings of torch: two trainings at once would change each other's.
-    """
+    """Be the only thread of this process that loads or trains models, or raise RegftError: torch has one state."""
     # Not by waiting: a pool of threads would look as if it trained side by side.
     if not _computing.acquire(blocking=False):
         message = "two runs at once in one process would change each other's random draws: this one was not started"

@@ -36,11 +36,7 @@ class AnsweredBy(Part):
 
 
 class ServedPrompt(Part):
-    """How texts stand before a model that answers at a mask: a template with {text}, {text_pair} and [MASK].
-
-    ``tokens`` are of the vocabulary, one for each label; logits are means over inputs with each of ``demonstrations``
-    (token ids) behind.
-    """
+    """A template with {text}, {text_pair} and [MASK], a token for each label, and demonstrations (token ids)."""
 
     template: str
     tokens: tuple[str, ...]

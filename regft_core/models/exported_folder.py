@@ -38,10 +38,7 @@ _NO_LIMIT = 1_000_000_000
 def write_classifier(
     model: Any, tokenizer: Any, directory: Path, max_length: int, served: Served, temperature: float
 ) -> int:
-    """Write configuration and weights of a plain classifier; return the length to which its tokenizer truncates.
-
-    ``max_length``: tokens of a row. ``temperature``: of a classifier at a mask; other heads have it in their weights.
-    """
+    """Write configuration and weights of a plain classifier; return the length to which its tokenizer truncates."""
     if not isinstance(model, PooledClassifier | MaskClassifier) and not served.instruction:
         model.save_pretrained(directory)
         return max_length
@@ -66,10 +63,7 @@ def write_classifier(
 
 
 def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:
-    """Return the classifier of a directory that may come from elsewhere, on the CPU, and its tokenizer.
-
-    Raises ModelError for files that are missing, damaged, lead elsewhere, or do not fit each other.
-    """
+    """Return the classifier of a directory, on the CPU, and its tokenizer. ModelError where they do not fit."""
     refuse_outside(directory)
     take_fast_products()
     try:
@@ -180,10 +174,7 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
 
 
 def _added(tokenizer: Any, typed: bool) -> tuple[list[int], list[int], list[int], list[Any]]:
-    """Ids of the tokens before, between and after texts, and the token types of a single text; none where untyped.
-
-    Nothing stands between where the tokens around a pair are not those around a text.
-    """
+    """Ids of the tokens before, between (if they can be told apart) and after texts, and the token types of a text."""
     rows = [tokenizer(*texts, return_token_type_ids=True) for texts in (("a",), ("a", "a"))]
     parts = [row.sequence_ids(0) for row in rows]
     single, pair = (row["input_ids"] for row in rows)

@@ -45,10 +45,7 @@ def _rule(pooling: str) -> SimpleNamespace:
 
 
 def pair_features(pooled: Tensor, layers: int = 1) -> Tensor:
-    """[u, v, |u - v|, u * v], [B, 4d], of vectors [2B, d] whose rows 2i and 2i + 1 become u and v of example i.
-
-    u and v are scaled to a root mean square of 1, in each of ``layers`` of d / layers numbers.
-    """
+    """[u, v, |u - v|, u * v], [B, 4d], of vectors [2B, d], scaled to a root mean square of 1 in each of ``layers``."""
     parts = pooled.unflatten(-1, (layers, -1))
     scaled = (parts / parts.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)).flatten(1)
     first, second = scaled[0::2], scaled[1::2]
@@ -105,10 +102,7 @@ class PooledClassifier(_Classifier):
         self.classifier = nn.Linear(config.hidden_size * len(self.parts), config.num_labels)
 
     def forward(self, windows: Tensor | None = None, **inputs: Tensor) -> ClassifierOutput:
-        """Logits [B, K] of ``B * rows_per_example`` texts with ``inputs`` [rows, n].
-
-        ``windows`` [texts, rows] is the mean over the rows of each text as a matrix; None where each has one row.
-        """
+        """Logits [B, K] of ``inputs`` [rows, n]; ``windows`` [texts, rows]: the mean over the rows of each text."""
         states, mask = self._states(inputs), inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones(states[-1].shape[:2], dtype=torch.int64, device=states[-1].device)

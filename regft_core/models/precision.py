@@ -48,10 +48,7 @@ class Int8Linear(nn.Module):
 
 
 def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
-    """The classifier, changed in place, as it answers in ``precision`` (fp32, bf16 or int8).
-
-    Raises ModelError, about ``where`` the model is from, when the device or the encoder cannot.
-    """
+    """The classifier, changed in place, as it answers in ``precision`` (fp32, bf16, int8). Raises ModelError."""
     if precision == "fp32":
         return model
     kind = torch.device(device).type

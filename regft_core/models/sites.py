@@ -37,10 +37,7 @@ class LayerSite:
 
 @dataclass(frozen=True)
 class EmbeddingSite:
-    """One look-up of word embeddings in a forward pass: one per stack (BART: encoder, then decoder).
-
-    Tensors are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E may be smaller than H.
-    """
+    """One look-up of word embeddings, one per stack; tensors are [B, n, E], or [n, B, E] when ``batch_dim`` is 1."""
 
     index: int
     stack: str
@@ -172,10 +169,7 @@ class SiteHooks:
         self._words.append((function, None, always))
 
     def on_embedding_output(self, function: TensorHook, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on what a whole stack reads, after norm and dropout of the embeddings.
-
-        As :meth:`on_layer_input` of the first layers; in DeBERTa v2 before them, whose convolution reads it, too.
-        """
+        """Call ``function(tensor, site)`` on what a whole stack reads, in DeBERTa v2 before its convolution."""
         encoder: Any = getattr(self._model.base_model, "encoder", None)
         if getattr(encoder, "conv", None) is None:
             self.on_layer_input(function, self._sites.embedding_layers, always)

@@ -1,7 +1,4 @@
-"""Where a pretrained encoder comes from: a pinned alias, a local directory, or the hub at a revision.
-
-Nothing here imports torch. The content hashes are part of every run's key: the same bytes are the same model.
-"""
+"""Where a pretrained encoder comes from: a pinned alias, a local directory, or the hub at a revision. No torch here."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ class ModelSource:
     files: tuple[tuple[str, str], ...]
 
     def opened(self) -> Path:
-        """Return the directory, to be read now: its files are what the hashes say.
-
-        Raises InputChanged where a file was replaced, added or removed since, ModelError where there is no encoder.
-        """
+        """Return the directory, to be read now. InputChanged where a file is not what the hashes say, ModelError."""
         known, now = dict(self.files), _read_files(self.path, self.name)
         if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
             where = f"encoder '{self.name}' ({self.path})"

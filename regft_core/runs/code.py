@@ -274,10 +274,7 @@ _CLOCK_NS = 10_000_000
 
 
 def load(scope: Scope) -> None:
-    """Import all modules of a scope, which a result is computed with; called again before the result is written.
-
-    Raises ConfigError as ``code_of``; InputChanged where this process may have loaded another content or version.
-    """
+    """Import all modules of a scope. InputChanged where this process may have loaded another content or version."""
     code = code_of(scope)
     changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]
     for module in code.files if not changed else ():

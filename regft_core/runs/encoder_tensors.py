@@ -28,10 +28,7 @@ WEIGHTS = "weights"
 
 
 def load_pretrained(phase: RunPhase, task: Mapping[str, Any] | None = None) -> Any:
-    """Return the classifier that a phase begins with, before any edit, on the CPU, with the drawn head of seed 0.
-
-    ``task``: whose kind and labels it has, where that is not the task of the phase's rows.
-    """
+    """Return the classifier that a phase begins with, before any edit, on the CPU; ``task``: whose labels it has."""
     from regft_core.models.load import load_classifier
     from regft_core.schema import DropoutConfig
 

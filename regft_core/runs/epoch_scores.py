@@ -43,10 +43,7 @@ def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
 
 
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
-    """Return the metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
-
-    A score is None where the model gave something that is no number. ``label``: of the phase or member.
-    """
+    """Return the metric and [phase, rows, step, epoch, score] of every look, in order; a score may be None."""
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # larger values are better here
     chosen_on = "dev" if rule == "best_on_dev_as_published" else "held_out"  # training rows that were set aside
     scores = [

@@ -1,7 +1,4 @@
-"""A result is made once: by the code that this process has loaded, under a lock, for the key that it was asked for.
-
-The key is computed again before the result is written: where an input was edited meanwhile, nothing is stored.
-"""
+"""A result is made once, under a lock, for its key; where an input was edited meanwhile, nothing is stored."""
 
 from __future__ import annotations
 

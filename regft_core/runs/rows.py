@@ -161,10 +161,9 @@ def split_rows(
     groups: Sequence[str] | None = None,
     setting: str = "data.split",
 ) -> tuple[list[int], list[int]]:
-    """Return row numbers to train on, int(share * count), and those set aside; each draw is independent.
+    """Return row numbers to train on, int(share * count), and those set aside; with ``groups`` whole ones.
 
-    With ``groups``, one for each row, whole groups are set aside, as near to the share as they allow. DataError where
-    nothing is left to train on, or all rows are of one group.
+    Raises DataError where nothing is left to train on, or all rows are of one group.
     """
     if share == 1.0:
         return list(range(count)), []

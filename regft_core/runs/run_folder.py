@@ -32,11 +32,7 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRun:
-    """A complete run: identity, result, files, and its tensors unless pruned; its time is when these were read.
-
-    Raises ``DamagedRun`` where it is not as its manifest says, another ``StoreError`` when the system refuses to read
-    it.
-    """
+    """A complete run: identity, result, files, and its tensors unless pruned. Raises ``DamagedRun``, ``StoreError``."""
 
     def __init__(self, key: str, path: Path) -> None:
         self.key = key
@@ -125,10 +121,7 @@ class StoredRun:
 
 @dataclass
 class OpenRun:
-    """The exclusive right to produce one run, within the block of ``RunStore.open``.
-
-    ``finished`` is the complete run if there is one. Leaving early or dying keeps the checkpoint (in ``path``).
-    """
+    """The exclusive right to produce one run; leaving early or dying keeps the checkpoint in ``path``."""
 
     key: str
     identity: Mapping[str, Any]
@@ -182,12 +175,8 @@ class OpenRun:
     ) -> StoredRun:
         """Make the run complete in one step and drop its checkpoint; a failed training is a result, too.
 
-        Args:
-            tensors: name (``weights``) -> named tensors; ``files``: relative path (``predictions/dev.jsonl``) -> text.
-            require_same_tensors: whether tensors in the place of pruned ones must have their hashes.
-
-        Raises StoreError where the disk refuses, and what the guard raises, which is called last: nothing is stored
-        then.
+        ``files``: relative path -> content. ``require_same_tensors``: as those of the stored result, if pruned ones are
+        replaced. Raises StoreError where the disk refuses, and what the guard raises: nothing is stored then.
         """
         contents = {IDENTITY: json_text(self.identity), RESULT: json_text(result), **(files or {})}
         with atomic_directory(self.target, self.path / "commit") as folder:

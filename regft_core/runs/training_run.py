@@ -1,7 +1,4 @@
-"""Train one phase of one run: build the model, let the regularisers prepare it, fit, loop.
-
-All that a phase's result depends on passes through here as plain values; the code reachable from here is in its key.
-"""
+"""Train one phase of one run: build the model, let the regularisers prepare it, fit, loop. This is in its key."""
 
 from __future__ import annotations
 
@@ -187,11 +184,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 
 @computing_alone()
 def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
-    """Run a phase to its end, with ``loop_options`` of :class:`Loop`; the trainee keeps its weight views in place.
-
-    RunFailed for a loss of NaN, ModelError where a regulariser cannot act on this encoder, RegftError beside another
-    run.
-    """
+    """Run a phase to its end, with ``loop_options`` of :class:`Loop`. Raises RunFailed, ModelError, RegftError."""
     phase = prepare(inputs, **loop_options)
     if (loop := phase.loop) is not None:
         phase.progression = loop.train()

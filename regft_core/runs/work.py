@@ -99,10 +99,7 @@ class Work:
         return Predictions(ids, gold, predicted, scored)
 
     def steps(self, name: str, cell: Cell, seeds: Sequence[int]) -> pd.DataFrame:
-        """Read ``CURVES`` or ``LOGGED`` of search and finetune, with ``COLUMNS``, in the order of ``seeds``.
-
-        Empty without the files. A number that was not recorded is NaN.
-        """
+        """Read ``CURVES`` or ``LOGGED`` of search and finetune, in the order of ``seeds``; empty without the files."""
         import pandas as pd
 
         readers, rows = COLUMNS[name], list[list[Any]]()

@@ -71,11 +71,7 @@ def answers(
     kept: Sequence[Mapping[str, Any]] = (),
     scores: Iterator[Sequence[float]] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
-
-    An example is None for a row without a text. ``scores`` begins with those of the examples, where they were computed
-    with others'.
-    """
+    """The lines of some rows: ``row``, what is ``kept`` of each, the ``answer_columns``; ``scores``: if known."""
     present = [example for example in examples if example is not None]
     if scores is None:
         scores = iter(model.scores(present).tolist() if present else [])
@@ -172,11 +168,7 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
 
 
 def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
-    """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
-
-    A file that has the columns and is read whole is read as it is. The encoding is completed last: bytes of another one
-    may be UTF-8, too.
-    """
+    """Return how a new file is read: as ``how`` says, completed as the training file where else it cannot be read."""
     said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
     alone = how.model_copy(update={"quoted": said.get("quoted", False)})
     completed, wanted = alone.model_copy(update=said), [*zip(OPTIONS, model.columns)]

@@ -140,10 +140,7 @@ def reported(context: Context) -> dict[str, Any]:
 
 
 def current(root: Path, results: Mapping[str, Any], cells: Iterable[Cell]) -> dict[Cell, dict[str, Any]]:
-    """Cell -> its entry of the report (``results``); empty where the report is of other runs than ``work/`` has.
-
-    Comparisons with methods whose runs are not those of the report are left out, and verdicts over them.
-    """
+    """Cell -> its entry of the report, without comparisons with other runs; empty where the report has others."""
     work, table = Work(root), root / "reports" / "tables" / "runs.csv"
     of_report: dict[Any, set[tuple[str, str]]] = {}
     if table.is_file():  # which runs it is of, only the table says

@@ -116,10 +116,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
 
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
-    """The context of a trained run, with its tuned values and keys, and its record.
-
-    Raises RunFailed where it has no model, ConfigError where it is not in the grid, DataError before stage finetune.
-    """
+    """The context of a trained run, with its tuned values and keys, and its record. Raises RunFailed, DataError."""
     context = Context(job)  # says what is not in the grid
     if job.refit:  # it is in the run store alone
         stored = look_up(job, context.project, "finetune")
@@ -174,10 +171,7 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
 
 
 def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]]:
-    """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each.
-
-    Raises ConfigError where the task declares none, DataError where a split cannot be read, and as ``finished_run``.
-    """
+    """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each."""
     context, _ = finished_run(job)
     wanted = context.task_config.submission
     if wanted is None:
@@ -226,10 +220,7 @@ def check_repository(repository: str) -> None:
 
 
 def push(folder: Path, repository: str) -> str:
-    """Upload the files of an export as one commit; return its address. A repository that is not there is made, private.
-
-    Raises ModelError where the hub (of ``HF_ENDPOINT``) refuses it or cannot be reached; the folder stays.
-    """
+    """Upload an export as one commit, into a private repository where it makes one; return its address. ModelError."""
     from huggingface_hub import HfApi
 
     api = HfApi()

@@ -71,10 +71,7 @@ class Batcher:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "model"))
 
     async def answer(self, rows: Sequence[Any]) -> Any:
-        """The answer to one request. A caller that is cancelled leaves the queue.
-
-        Raises Refused where too many rows wait, and what ``work`` raises for these rows alone.
-        """
+        """The answer to one request. Raises Refused where too many rows wait, and what ``work`` raises for it."""
         if self.waiting and self.waiting + len(rows) > self.most_waiting:
             raise Refused(503, "busy", "too many rows wait already; ask again later")
         future = Future[Any]()

@@ -70,10 +70,7 @@ class LoadedModel(BaseEstimator):
         return tags
 
     def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
-        """Return [n] labels, values of a regression, or lists of labels where a row may have several.
-
-        None where a model that abstains is not confident enough. Raises DataError for a row without a text.
-        """
+        """Return [n] labels, values, or lists of labels; None where it abstains. DataError for a row without a text."""
         given = [line.get("prediction") for line in self.lines(texts)]
         if self._joined:
             given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]

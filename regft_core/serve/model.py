@@ -69,10 +69,7 @@ class ServedModel:
         return [name for name in (self.served.text, self.served.text_pair) if name is not None]
 
     def reading(self, text: str | None, text_pair: str | None) -> ServedModel:
-        """Return the model for files with columns of these names; None: those of the training data.
-
-        Raises DataError for a pair for a model of single texts.
-        """
+        """Return the model for files with columns of these names. DataError for a pair for a model of single texts."""
         if text_pair is not None and self.served.run_key and self.served.text_pair is None:
             message = "--text-pair: this model was trained on single texts"
             raise DataError("single-text-model", f"{message}\n    -> leave --text-pair out")

@@ -59,10 +59,7 @@ def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.N
 
 
 class OutOfFold:
-    """The evaluated ``runs`` of one cell, of the ``seeds`` that ran to the end; the others have ``failed``.
-
-    Raises DataError where the cell was not evaluated or is damaged, RunFailed where all seeds failed.
-    """
+    """The evaluated ``runs`` of one cell, of the ``seeds`` that ran to the end; the others have ``failed``."""
 
     def __init__(self, root: Path, cell: Cell, seeds: Sequence[int]) -> None:
         self._work, self._cell = Work(root), cell
@@ -84,11 +81,7 @@ class OutOfFold:
         return math.fsum(run.sets[name].metrics[metric] for run in self.runs) / len(self.runs)
 
     def expected(self, rows: int, confidence: float, reported: Mapping[str, Any]) -> Refit:
-        """Expected score of a model with the same settings that was trained on all ``rows``.
-
-        The decision's, which allows for the choice among methods, where the report (``reported``) has these runs; else
-        their mean, without an interval.
-        """
+        """Expected score of a model of all ``rows``: the report's decision, else the runs' mean, without interval."""
         primary = self.task.primary
         folds = self.task.drawn.get("folds")
         if folds and self._cell.size == "full":
@@ -136,10 +129,7 @@ class OutOfFold:
         )
 
     def temperature(self) -> float | None:
-        """The temperature with the largest likelihood of all answers of all seeds.
-
-        None where examples have not exactly one label, and where no answer is wrong: there is no largest value then.
-        """
+        """The temperature of the largest likelihood; None with several labels, or where no answer is wrong."""
         if not find(self.task.kind).one_label:
             return None
         every = list(self.answers("dev").values())

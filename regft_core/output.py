@@ -9,7 +9,6 @@ in a log file a line now and then.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import json
 import os
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
 
 #: Control characters but tab and line feed, and the marks of Unicode that reorder a line.
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-#: Characters of regft's own texts, for terminals without them.
-_ASCII = {
-    **{"\u2026": "...", "\u00b1": "+-", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2212": "-", "\u2192": "->"},
-    **{"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2264": "<=", "\u2265": ">=", "\u00b7": "-"},
-    **{"\u2588": "#", "\u2591": ".", "\u2500": "-", "\u2501": "-", "\u2502": "|", "\u2503": "|", "\u25cf": "o"},
-    **{"\u00b2": "2", "\u2248": "~", "\u0394": "d", "\u2713": "+", "\u2717": "x", "\u00a0": " "},
-}
-_ERRORS = "regft-terminal"
 REFRESH_SECONDS = 0.5
 LOG_SECONDS = 60.0
 #: Share of the work below which the time left would be a guess.
@@ -49,24 +40,13 @@ def without_control(text: str) -> str:
     return _ACTING.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """Stand-ins for what an encoding lacks, for ``codecs.register_error``."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(_ASCII.get(c) or c.encode("ascii", "backslashreplace").decode() for c in lacking), error.end
-
-
-codecs.register_error(_ERRORS, _replaced)
-
-
 class Guarded:
     """A text stream that people read. ``acting`` leaves control characters, for what draws on the terminal."""
 
     def __init__(self, stream: TextIO, *, acting: bool = False) -> None:
         self.stream, self.acting = stream, acting
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=_ERRORS)
+            stream.reconfigure(errors="backslashreplace")
 
     def write(self, text: str) -> int:
         try:

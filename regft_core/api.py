@@ -35,9 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pandas.api.types import is_list_like
 
-from regft_core.data.examples import WrongText, text_of
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
@@ -49,7 +47,7 @@ from regft_core.lazy import Array
 from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
 from regft_core.schema.sources import FileFormat
-from regft_core.serve.loaded import LoadedModel, Text, plain
+from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.document import Document, edited, load_yaml
 from regft_core.settings.preset import put
 from regft_core.settings.read_project import open_project
@@ -216,29 +214,20 @@ def fit(
     beside = folder.parent / ".regft-fit"  # a file of the user's may have the project's name
     beside.mkdir(parents=True, exist_ok=True)
 
-    def as_file(column: pd.Series[Any]) -> pd.Series[Any]:
-        """Lists of a column as a file has them: in JSON, and those of a text joined as ``text_of`` joins them."""
-        if not any(map(is_list_like, column)):
-            return column
-        name, is_text = str(column.name), column.name in (text, pair)
-        written = (lambda cell: text_of(plain(cell), name)) if is_text else _json
-        return column.map(lambda cell: written(cell) if is_list_like(cell) else cell)
-
     def file_of(rows: Path | str | pd.DataFrame, name: str) -> Path:
+        """A data frame as JSON lines, which keep numbers and lists, in ASCII, which any encoding has."""
         if not isinstance(rows, pd.DataFrame):
             return Path(rows).absolute()
-        file = beside / f"{name}.csv"
-        try:
-            # Without "\r" in the line end a lone one within a text would end a row.
-            told = {"sep": delimiter or ",", "encoding": encoding, "decimal": decimal or ".", "lineterminator": "\r\n"}
-            rows.apply(as_file).to_csv(file, index=False, **told)
-        except WrongText as error:
-            hint = "give a text in each row, or a list of texts (keywords)"
-            raise ConfigError([Problem("not-text", "regft.fit", 0, "data", str(error), hint)]) from error
-        except UnicodeEncodeError as error:
-            message = f"a data frame has {error.object[error.start]!r}, which {error.encoding} cannot write"
-            hint = "leave encoding out: a data frame is then written as UTF-8" if encoding else "correct the cell"
-            raise ConfigError([Problem("not-in-encoding", "regft.fit", 0, "encoding", message, hint)]) from error
+        if not rows.columns.is_unique:
+            hint = "rename or remove one of them"
+            raise ConfigError(
+                [Problem("column-twice", "regft.fit", 0, "data", "a data frame names a column twice", hint)]
+            )
+        file, cells = beside / f"{name}.jsonl", rows.astype(object).where(rows.notna(), None)
+        if decimal is not None:  # numbers keep their value where texts are read with this mark
+            cells = cells.map(lambda cell: str(cell).replace(".", decimal) if isinstance(cell, float) else cell)
+        lines = (json.dumps(row, default=_as_json) + "\n" for row in cells.to_dict("records"))
+        file.write_bytes("".join(lines).encode(encoding or "utf-8"))
         return file
 
     several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
@@ -252,10 +241,11 @@ def fit(
     return Fitted(taken.method, taken.path, folder, taken.decision, taken.not_run)
 
 
-def _json(cell: Any) -> str:
-    """Return a list, tuple, set, array or object as JSON; a set in an order that is always the same."""
-    value = sorted(cell, key=str) if isinstance(cell, set | frozenset) else plain(cell)
-    return json.dumps(value, ensure_ascii=False, default=lambda one: plain(one) if hasattr(one, "tolist") else str(one))
+def _as_json(cell: Any) -> Any:
+    """Return a cell that JSON does not have: a set as a sorted list, an array as a list."""
+    if isinstance(cell, set | frozenset):
+        return sorted(cell, key=str)
+    return cell.tolist() if hasattr(cell, "tolist") else str(cell)
 
 
 def _run(folder: Path) -> None:
@@ -279,6 +269,3 @@ def _printed_to(file: Path) -> Iterator[None]:
             for number, kept in zip((1, 2), before, strict=True):
                 os.dup2(kept, number)
                 os.close(kept)
-
-
-# ------------------------------------------------------------------------------------------ for scikit-learn

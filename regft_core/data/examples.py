@@ -110,8 +110,6 @@ def read_jsonl(path: Path) -> list[Example]:
     return examples
 
 
-# --------------------------------------------------------------------------------------------- divided into parts
-
 # Units of rows (one group, one text) stay together.
 
 

@@ -117,9 +117,6 @@ def _windows(fields: Fields, limit: int, reading: Reading, example: Example) -> 
     return [sorted([*always, *longer[start : start + room]]) for start in starts]
 
 
-# -------------------------------------------------------------------------------------------------------- a template
-
-
 @dataclass(frozen=True)
 class Prompt:
     """A task's template and its words in the order of its labels; ``demonstrated`` rows take half of the input."""
@@ -225,9 +222,6 @@ def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
             raise DataError("template-too-long", f"{message}\n    -> {hint}")
         longer.pop()
     return sorted([*(place for place, field in enumerate(fields) if field is None), *texts[0], *texts[1]])
-
-
-# ------------------------------------------------------------------------------ demonstrations
 
 
 def demonstration_room(max_length: int, prompt: Prompt) -> int:

@@ -106,9 +106,6 @@ def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Sp
             )
 
 
-# ----------------------------------------------------------------------- task.json of a task that was split
-
-
 def with_splits(described: dict[str, Any], task: TaskConfig, parts: Sequence[Part]) -> dict[str, Any]:
     """Return ``task.json`` with how its development set was split off, under ``drawn`` (``of_seed``)."""
     dev, group = task.splits.dev, task.columns.group

@@ -10,7 +10,8 @@ Callers make sure that the encoder has the weights of its checkpoint and that no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.data.batches import Batch
-from regft_core.data.encode import Memory
 from regft_core.disk.canonical import canonical_json
 from regft_core.models.poolings import mean
 from regft_core.models.sites import classify, takes_token_types
@@ -32,7 +32,7 @@ class Features:
     ``digest`` is that of all but the batch; None before :meth:`of`.
     """
 
-    kept: Memory[Tensor]
+    kept: MutableMapping[Hashable, Tensor]
     about: Mapping[str, Any]
     alone: bool = False
     digest: Any = None
@@ -67,7 +67,8 @@ class Features:
 
     def put(self, batch: Batch, vectors: Tensor) -> None:
         """Keep the vectors ``[B, H]`` of a batch."""
-        self.kept.put(self.key(batch), vectors.detach().to("cpu", copy=True).contiguous())
+        with suppress(ValueError):  # larger than the memory
+            self.kept[self.key(batch)] = vectors.detach().to("cpu", copy=True).contiguous()
 
 
 def _add(digest: Any, name: str, tensor: Tensor) -> None:

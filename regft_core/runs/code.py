@@ -143,7 +143,7 @@ def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]
 _LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}
 _LAZY |= {f"regft_core.lazy.{part}": "scipy" for part in ("optimize", "sparse", "special", "stats")}
 #: Packages that cannot change a number.
-NO_NUMBERS = ("pydantic", "pyyaml", "rich", "tqdm", "typing-extensions", "huggingface-hub", "safetensors")
+NO_NUMBERS = ("pydantic", "pyyaml", "rich", "tqdm", "typing-extensions", "huggingface-hub", "safetensors", "cachetools")
 #: What a package computes with although our code never imports it.
 COMPANIONS = {"transformers": ("tokenizers",)}
 

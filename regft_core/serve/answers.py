@@ -96,9 +96,6 @@ def answers(
         yield values
 
 
-# ---------------------------------------------------------------------------- files
-
-
 def rounded(value: float) -> float:
     """A predicted value to its first ``DIGITS`` digits, whatever its unit."""
     return float(f"{value:.{DIGITS}g}")
@@ -162,9 +159,6 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
         raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
     if out.exists() and not overwrite:
         raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")
-
-
-# ---------------------------------------------------------------------------- the texts of new rows
 
 
 def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:

@@ -167,9 +167,6 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
     )
 
 
-# ------------------------------------------------------------------------------------------- benchmark servers
-
-
 def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]]:
     """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each."""
     context, _ = finished_run(job)
@@ -207,9 +204,6 @@ def submission_lines(
     ids = (int(row.idx) if row.idx.isdecimal() else row.idx for row in examples)
     rows = ({"id": idx, "label": answer} for idx, answer in zip(ids, answers, strict=True))
     return [json.dumps(row, ensure_ascii=False) for row in rows]
-
-
-# ------------------------------------------------------------------------------------------- the Hugging Face hub
 
 
 def check_repository(repository: str) -> None:

@@ -140,9 +140,6 @@ class OutOfFold:
         return fit_temperature(lambda temperature: at_temperature(scores, temperature), gold)
 
 
-# ---------------------------------------------------------------------------- abstention
-
-
 def sentence(abstain: Abstain) -> str:
     """Return the sentence of the model card."""
     models = "" if abstain.models == 1 else f", each evaluated by one of {abstain.models} models that had not seen it"

@@ -13,11 +13,8 @@
 >>> results[results["primary"] & (results["set"] == "dev")][["method", "mean", "low", "high", "vs_control"]]
 >>> results.verdicts                           # a data frame, too: one row for each pair of methods on each set
 
-It calls what the commands and the DVC stages call, on the same files, so the two may be mixed: ``dvc repro`` afterwards
-takes the runs from the run store. Errors are those of ``regft_core.errors``.
-
-The package is typed (``py.typed``). What ``__all__`` lists here, the hooks of ``hooks.base`` and the codes of errors
-keep their names and meaning within a version; the changelog names every change of them.
+It calls what the commands and the DVC stages call, on the same files. What ``__all__`` lists, the hooks of
+``hooks.base`` and the codes of errors keep their names and meaning within a version.
 """
 
 from __future__ import annotations

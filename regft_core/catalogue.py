@@ -1,8 +1,7 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
-Short ones (schedules, samplers, merge rules, poolings, encoder families) are a table in their package's
-``__init__.py``. A project adds its own in folders beside ``params.yaml`` (``OWN``). A name is that of a file, so asking
-for names imports nothing; a file whose name starts with ``_`` has none.
+A project adds its own in folders beside ``params.yaml`` (``OWN``). Names are those of files, so asking for them imports
+nothing; short ones are a table in their package's ``__init__.py``. A file whose name starts with ``_`` has no name.
 """
 
 from __future__ import annotations

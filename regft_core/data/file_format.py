@@ -45,12 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A file that is being read.
-
-    Attributes:
-        names: its columns (of JSON lines the keys of the first rows); ``header``: where they are, for messages.
-        rows: to be read once; ``done``: share of the file that was read.
-    """
+    """A file that is being read: columns ``names`` (told in ``header``), ``rows`` to be read once, share ``done``."""
 
     names: list[str]
     rows: Iterator[Row]

@@ -25,13 +25,7 @@ _CHUNK = 1_000
 
 @dataclass(frozen=True)
 class Lengths:
-    """Rows in tokens.
-
-    Attributes:
-        tokens: of each row, without truncation; ``shorter``: of the shorter text of a pair in one input, else 0.
-        fixed: tokens that stand in every window.
-        unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
-    """
+    """Rows in tokens, ``fixed`` ones in every window; ``shorter``: of the shorter text of a pair in one input."""
 
     tokens: list[int]
     shorter: list[int]
@@ -54,10 +48,7 @@ class Lengths:
 def measure(
     examples: Sequence[Example], tokenizer: Any, max_length: int, reading: Reading | None = None, *, apart: bool = False
 ) -> dict[str, Any]:
-    """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
-
-    Returns ``rows``, ``measured``, ``unknown`` and ``cut`` (shares), ``median``, ``p95`` and ``longest`` (tokens).
-    """
+    """Shares ``unknown`` and ``cut``, ``median``, ``p95`` and ``longest`` in tokens, of at most ``MOST_ROWS`` rows."""
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
     lengths = row_lengths(chosen, tokenizer, reading, apart=apart)

@@ -81,11 +81,10 @@ def prepare_dataset(
     place: Callable[[str], str] | None = None,
     rows: int | None = None,
 ) -> Path:
-    """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
+    """Write train, dev and every OOD set of a task with ``task.json``; returns the directory, complete or absent.
 
-    ``out_dir`` (``work/datasets/<task>`` by default) appears complete or not at all; ``before_commit`` sees it before
-    and may refuse. ``place``: split -> its ``file:line``, for messages. ``rows``: of each set at most so many, drawn at
-    random. Raises DataError when anything in a source does not match its declaration.
+    ``before_commit`` sees it before and may refuse. ``place``: split -> its ``file:line``, for messages. ``rows``: of
+    each set at most so many, drawn at random. Raises DataError when a source does not match its declaration.
     """
     out_dir = out_dir or root / "work" / "datasets" / task_name
     task = tasks[task_name]

@@ -35,13 +35,7 @@ UNKNOWN = ("[UNK]", "<unk>")
 
 @dataclass(frozen=True)
 class Reading:
-    """How a text becomes rows.
-
-    Attributes:
-        instruction: stands before every text; its tokens count as the tokenizer's own.
-        windows: rows that a text has at most.
-        stride: tokens that neighbouring windows share.
-    """
+    """How a text becomes rows: at most ``windows``, which share ``stride`` tokens, behind the ``instruction``."""
 
     instruction: str = ""
     windows: int = 1

@@ -1,8 +1,4 @@
-"""A development set that is split off from the training rows: a share of them, or folds of cross-validation.
-
-With folds each row is evaluated once per repeat, by the model of the seed that did not train on it. The split is a
-function of the rows and the repeat alone, so all methods share it.
-"""
+"""A development set that is split off from the training rows, by rows and repeat alone: a share of them, or folds."""
 
 from __future__ import annotations
 
@@ -39,8 +35,7 @@ class Part:
 def split_dev(where: str, task: TaskConfig, rows: Split) -> list[Part]:
     """Split the rows of a task whose ``dev`` is no split of its own: one part for a share, one for each fold.
 
-    Rows of one group (without groups: of one text) stay together. Raises DataError, headed by ``where``: a class is
-    missing in a part, there are too few groups, or one holds most rows.
+    Rows of one group (without groups: of one text) stay together. Raises DataError for parts that cannot be.
     """
     units = rows.groups or [text_key(example) for example in rows.examples]
     by_text = sorted(

@@ -1,8 +1,4 @@
-"""The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order.
-
-The standard library's ``csv`` reads text: it refuses rows of another length and open quotes, where ``pandas.read_csv``
-fills or shifts such rows without a word.
-"""
+"""The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order."""
 
 from __future__ import annotations
 

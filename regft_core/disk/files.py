@@ -1,8 +1,4 @@
-"""Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system.
-
-A write goes to a temporary name beside its target, is flushed, and is renamed into place. Leftovers of killed processes
-are removed a day later. New files have the rights of the umask.
-"""
+"""Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Files of a model folder: which of them are read, and what the JSON ones of a folder from elsewhere may not say.
-
-A configuration can name other files, code of its own (``auto_map``), or a repository whose kernel transformers would
-fetch and run (``attn_implementation``).
-"""
+"""Files of a model folder: which of them are read, and what the JSON ones of a folder from elsewhere may not say."""
 
 from __future__ import annotations
 

@@ -44,11 +44,7 @@ class ServedPrompt(Part):
 
 
 class Abstain(Part):
-    """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
-
-    ``coverage`` is the share of the ``rows`` that are answered, evaluated by ``models``; ``groups`` their effective
-    number.
-    """
+    """Answers below ``threshold`` are not given; those above are right with ``accuracy``; ``groups``: in effect."""
 
     threshold: float = Field(ge=0, le=1)
     accuracy: float = Field(gt=0, lt=1)
@@ -60,14 +56,7 @@ class Abstain(Part):
 
 
 class Refit(Part):
-    """Of a model that was trained on all labelled rows: what is expected of it, from runs with the same settings.
-
-    Attributes:
-        rows: that it was trained on; ``judged_rows``: fewest and most that the evaluated runs were trained on.
-        judged_seeds: of the evaluated runs.
-        temperature: fitted on their answers; the model's probabilities are at it already.
-        metric: of ``expected``, with the interval ``low`` to ``high`` at ``confidence``; None where one run gives none.
-    """
+    """Of a model of all labelled rows: what is expected of it, from ``judged`` runs with the same settings."""
 
     rows: int
     judged_rows: tuple[int, int]

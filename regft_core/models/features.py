@@ -26,11 +26,7 @@ from regft_core.models.sites import classify, takes_token_types
 
 @dataclass(frozen=True)
 class Features:
-    """A place for vectors; those of one model (:meth:`of`) can be read and kept.
-
-    ``about``: encoder and environment, as JSON. ``alone``: whether the encoder reads every example by itself.
-    ``digest`` is that of all but the batch; None before :meth:`of`.
-    """
+    """A place for vectors; those of one model (:meth:`of`) can be kept. ``alone``: rows are encoded one by one."""
 
     kept: MutableMapping[Hashable, Tensor]
     about: Mapping[str, Any]
@@ -79,11 +75,7 @@ def _add(digest: Any, name: str, tensor: Tensor) -> None:
 def answers(
     model: Any, linear: str, features: Features | None, precision: str = "fp32"
 ) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-    """Return a function of a batch: what the linear of that name receives [B, d], and logits [B, K].
-
-    Where the head averages logits of tokens (EuroBERT), the vector is the mean over the real tokens. Vectors of
-    ``features`` are kept where the linear alone gives the logits, bit for bit.
-    """
+    """Return a function of a batch: what the linear of that name receives [B, d], kept, and logits [B, K]."""
     module: nn.Linear = model.get_submodule(linear)
     vectors = None
     if features is not None:  # exported models have none, and no list of what was drawn

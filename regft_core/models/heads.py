@@ -76,13 +76,10 @@ class _Classifier(nn.Module):
 class PooledClassifier(_Classifier):
     """Encoder, pooling, dropout and one linear, with the surface of a transformers classifier.
 
-    The encoder's parameters have the names of the family's own classifier. BART is pooled over its decoder's states.
-
     Attributes:
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
         layers: how many of the last layers are pooled, side by side.
         parts: a solved head's weights of the parts of width H; the last layer counts as much as all below together.
-        summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
     """
 
     def __init__(self, encoder: Any, *, pooling: str, rows_per_example: int = 1) -> None:

@@ -1,7 +1,4 @@
-"""Build the tokenizer and the classifier of a resolved encoder.
-
-New parameters (the head, a pooler that the checkpoint lacks) are drawn from ``head_seed`` alone.
-"""
+"""Build the tokenizer and the classifier of a resolved encoder; new parameters are drawn from ``head_seed`` alone."""
 
 from __future__ import annotations
 
@@ -64,13 +61,8 @@ def load_classifier(
 ) -> Any:
     """Load the encoder with a newly drawn head for a kind of task, in fp32, on the CPU, in eval mode.
 
-    The attribute ``regft_new_parameters`` names what was drawn. The caller's random state stays.
-
-    Args:
-        kind: a file of ``regft_core/kinds``, which names the outputs by the task's ``labels``, where it has some.
-        attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
-        pooling: "head" (the family's own), "mask" (the masked-LM head at a mask), or one of ``poolings``.
-        rows_per_example: 2 when the texts of a pair are encoded separately.
+    The attribute ``regft_new_parameters`` names what was drawn. ``pooling``: "head" (the family's own), "mask", or one
+    of ``poolings``. ``rows_per_example``: 2 when the texts of a pair are encoded separately.
 
     Raises ModelError for an unsupported family or an incomplete checkpoint, RegftError where another thread trains.
     """
@@ -106,11 +98,8 @@ def load_classifier(
 def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) -> tuple[nn.Module, bool]:
     """Return the masked-LM head that belongs to a loaded classifier, and whether its weights are pretrained.
 
-    It maps hidden vectors [m, H] to vocabulary logits [m, V]. Its output matrix *is* the model's input embedding,
-    unless it is pretrained and declared untied (EuroBERT). One that the checkpoint lacks in part is drawn from
-    ``head_seed``.
-
-    Raises ModelError where the family has no masked LM over its input positions.
+    It maps [m, H] to vocabulary logits [m, V]; its output matrix *is* the input embedding, unless that is declared
+    untied. Raises ModelError where the family has no masked LM over its input positions.
     """
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")

@@ -1,8 +1,4 @@
-"""Where methods act on an encoder: embeddings, layer inputs, the place after attention, weights, the head.
-
-``find_sites`` reads the family's row in ``families``; ``SiteHooks`` lets a method see and replace hidden tensors. Ask
-for the sites right after loading, before any parametrization renames parameters.
-"""
+"""Where methods act on an encoder: embeddings, layer inputs, the place after attention, weights, the head."""
 
 from __future__ import annotations
 
@@ -20,11 +16,7 @@ from regft_core.models.architectures import Architecture, LayerStack, architectu
 
 @dataclass(frozen=True, eq=False)
 class LayerSite:
-    """One layer as it is passed through in a forward pass.
-
-    ``index`` counts from 0 over all stacks (BART: encoder, then decoder); each call of ALBERT's one module is a site.
-    Tensors are [B, n, H], or [n, B, H] when ``batch_dim`` is 1 (XLNet). For the others see ``LayerStack``.
-    """
+    """One layer as it is passed through; ``index`` counts over all stacks. Tensors are [B, n, H], XLNet's [n, B, H]."""
 
     index: int
     stack: str
@@ -49,11 +41,8 @@ class Sites:
     """The places of one model at which methods act; parameters are full names in the model.
 
     Attributes:
-        architecture: family, e.g. ``roberta`` also for XLM-R and CamemBERT.
         embedding_layers: indices of the layers whose input is an embedding output.
-        mixable: weight matrices that were pretrained: linears inside the layers and between embeddings and layers, the
-            pooler or ModernBERT's head when the checkpoint has them, XLNet's raw q, k, v, o, r [d, heads, d_head]. Not
-            embeddings, convolutions or the new head.
+        mixable: weight matrices that were pretrained, also the pooler's; not embeddings, convolutions or the new head.
         perturbable: weights and biases inside layers, without norms and without XLNet's segment embedding.
         head: newly drawn parameters.
     """
@@ -254,10 +243,7 @@ def takes_token_types(model: Any) -> bool:
 def classify(
     model: Any, batch_inputs: Mapping[str, Tensor], need_hidden: bool = False, padded: bool | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H].
-
-    These are what the head receives (BART: the decoder's). ``padded``: whether any token is padding; None: not known.
-    """
+    """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H], which the head receives."""
     inputs = dict(batch_inputs)
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)

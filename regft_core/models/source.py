@@ -69,10 +69,7 @@ class ModelSource:
 
 
 def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
-    """Find the encoder that ``params.yaml`` names: an alias, a directory or a hub id, which may be downloaded.
-
-    Raises ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
-    """
+    """Find the encoder that ``params.yaml`` names, or download it from the hub at its revision. Raises ModelError."""
     name, commit = encoder.name, None
     path = _local_path(name, root)
     if name in ALIASES:

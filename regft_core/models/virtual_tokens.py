@@ -1,8 +1,4 @@
-"""Virtual tokens: trained keys and values before those of every layer, or trained vectors before the word embeddings.
-
-Families that look their attention function up (``AttentionInterface``) get one that puts the rows of a table before the
-layer's own keys and values; the sequence stays as it is. Vectors before the words lengthen it.
-"""
+"""Virtual tokens: trained keys and values before those of every layer, or trained vectors before the words."""
 
 from __future__ import annotations
 

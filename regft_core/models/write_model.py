@@ -35,19 +35,14 @@ def export_model(
     temperature: float = 1.0,
     onnx: bool = False,
 ) -> Path:
-    """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
-
-    The directory appears, and replaces an earlier export, in one step, after it was loaded and gave the same logits.
+    """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``, complete and checked.
 
     Args:
-        model: classifier with plain weights, possibly with hooks; it is not changed.
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
         max_length: tokens that the model was trained with, to which the written tokenizer truncates.
         temperature: what the logits are divided by, in the head's weights, or as a number for a head at a mask.
-        onnx: write ``model.onnx``, too; the card then says how near its logits are.
 
-    Raises ExportMismatch where reloaded model or tokenizer differ, ModelError where the model cannot be traced or
-    ``directory`` holds something else, or StoreError.
+    Raises ExportMismatch where reloaded model or tokenizer differ, ModelError, StoreError.
     """
     refuse_foreign(directory, "config.json")
     expected = _logits(model, check_batch)

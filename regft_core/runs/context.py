@@ -36,11 +36,8 @@ class Job:
     Attributes:
         values: tuned settings of the run, dotted; None where nothing is tuned.
         trial: number of the trial that this is; ``fold``: that it is scored on, None where a share is set aside.
-        progress: folder of the progress board, or None.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
-        until: the last stage that is meant.
-        refit: train on all labelled rows, with the settings of the evaluated runs, given in ``values``.
-        evaluated: of a refit, seed and tuned values of the evaluated runs that phases may average.
+        refit: train on all labelled rows, with ``values``; ``evaluated``: seeds and values of runs to average.
         store: the run store's folder where it is not that of ``params.yaml``.
     """
 

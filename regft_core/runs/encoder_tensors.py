@@ -1,8 +1,4 @@
-"""Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
-
-``encoder_tensors.json`` names the tensors that are left out, and the encoder's content hash. Answers of an earlier
-phase are computed here, too: this code is in the key of the phase that learns them.
-"""
+"""Weights that a run has in common with its encoder stay in the encoder's files; answers of earlier phases."""
 
 from __future__ import annotations
 

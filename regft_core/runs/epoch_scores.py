@@ -1,8 +1,4 @@
-"""Scores of epochs, to choose whose weights a run leaves or to be shown, and of merged models.
-
-``best_on_split`` sets training rows aside; ``best_on_dev_as_published`` takes the validation set, which is marked;
-``training.epoch_scores`` chooses nothing. This file is in the key of the runs whose epochs are scored.
-"""
+"""Scores of epochs, to choose whose weights a run leaves or to be shown, and of merged models."""
 
 from __future__ import annotations
 

@@ -40,12 +40,10 @@ class PhaseRows:
     """Rows of one phase of one run, read when they are first asked for.
 
     Attributes:
-        task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
-        files: where they are, one file after the other.
+        task: content of ``task.json`` in the folder ``dataset``; ``files``: with rows, one after the other.
         draw: size, seed, task and whether it is stratified, of a draw among them; None for all.
         labelled: whether labels are the task's, else all are 0; ``taught``: whether the head answers it all the same.
-        judging: file with texts that are left out: two tasks may label one file.
-        held_out: identifiers of rows that are left out with all others of their groups; ``texts``: of rows left out.
+        judging: file with texts that are left out, as ``texts``, and rows of the groups of ``held_out``.
     """
 
     task: dict[str, Any]

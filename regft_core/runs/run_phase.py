@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunPhase:
-    """One phase of one ``run``.
-
-    Attributes:
-        declared: the phase as the method has it.
-        seed: its own seed, else the run's.
-        entries: its regularisers with their options; ``acting``: those whose strength is not 0.
-        encoder: the section ``model`` of ``params.yaml`` with what task, method and phase override.
-    """
+    """One phase of one ``run``: ``declared`` by the method, of its own ``seed`` or the run's; ``acting`` entries act."""
 
     def __init__(self, run: Context, declared: Phase) -> None:
         self.run, self.name, self.declared = run, declared.name, declared

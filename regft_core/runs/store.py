@@ -85,8 +85,7 @@ class RunStore:
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        If ``guard``, called right before the run becomes complete, raises, nothing is stored. A checkpoint of another
-        ``environment`` is not continued. Raises StoreError, ``NotStored``.
+        ``guard`` may refuse before the run becomes complete. A checkpoint of another ``environment`` is not continued.
         """
         if self.stored_only:
             raise NotStored(key)
@@ -182,8 +181,7 @@ class RunStore:
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget (by default the store's, if it has one).
 
-        Damaged runs that were set aside go first, then weights of complete runs (results stay) and checkpoints. Keys in
-        ``keep`` and open runs are spared, so more than the budget may remain, with a warning.
+        Damaged runs go first, as a whole; results stay. Keys in ``keep`` and open runs are spared, with a warning.
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:

@@ -1,8 +1,7 @@
 """The training of one run: its trials, if any, the phases before fine-tuning, and fine-tuning from what they left.
 
-With ``selection: split`` a trial trains on a share of the run's training rows and is scored on the rest; the run is
-then trained on all of them (nested selection: Cawley and Talbot, JMLR 2010). With ``dev_as_published`` the dev set
-chooses, and the chosen trial is the run, marked.
+With ``selection: split`` trials see a share of the training rows (nested selection: Cawley and Talbot, JMLR 2010); with
+``dev_as_published`` the dev set chooses, and the chosen trial is the run, marked.
 """
 
 from __future__ import annotations

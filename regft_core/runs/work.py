@@ -1,8 +1,4 @@
-"""The files in ``work/``: where each is, how it is read, and what its folder was made from.
-
-``key.json`` in a folder has the keys of its content and the hash of every other file. Where both are as planned and
-written the folder is left alone, whoever put it there.
-"""
+"""The files in ``work/``: where each is, how it is read, and, in ``key.json``, what its folder was made from."""
 
 from __future__ import annotations
 

@@ -30,14 +30,7 @@ DIGITS = 6
 
 @dataclass
 class Counted:
-    """Counts of the rows of a file.
-
-    Attributes:
-        cut: to the model's length; ``tokens`` of all texts, ``unknown`` ones stand for what the vocabulary lacks.
-        empty: rows without prediction; ``unreadable`` of them hold something else than text.
-        words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
-        abstained, resumed: rows that the model is too unsure of to answer, and that an earlier call predicted.
-    """
+    """Counts of rows: ``cut`` to the model's length, ``empty`` without prediction; of ``tokens``, ``unknown`` ones."""
 
     SHOWN: ClassVar[int] = 3
 

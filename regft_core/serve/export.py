@@ -46,17 +46,14 @@ NEAR = 1e-4
 
 
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
-    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>[-refit]-seed-<seed>``).
-
-    Temperature and expected score of a refit (``grid/refit.py``) are those of the evaluated runs. What was written is
-    loaded again and must give the same logits.
+    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>[-refit]-seed-<seed>``), loaded again.
 
     Args:
         accuracy: below the confidence that guarantees this share of right answers, the model does not answer.
         onnx: write ``model.onnx`` beside the weights (``models/onnx.py``).
 
-    Raises RunFailed for a failed run, ConfigError for a cell or seed that is not in the grid, ModelError where ``out``
-    is something else or no threshold guarantees ``accuracy``, ExportMismatch where the written model differs.
+    Raises RunFailed, ConfigError, ModelError where ``out`` is something else or no threshold guarantees ``accuracy``,
+    ExportMismatch where the written model differs.
     """
     if onnx:
         require_onnx()

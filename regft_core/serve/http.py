@@ -55,13 +55,7 @@ _Waiting = tuple[Sequence[Any], Future[Any]]
 
 @dataclass
 class Batcher:
-    """Answers to requests, computed by one thread for all who ask; asked from one event loop.
-
-    Attributes:
-        work: the rows of some requests -> the answer to each; tokenizer and model are used here and nowhere else.
-        most_rows: that are handed to one call of ``work``, unless one request has more.
-        waiting, most_waiting: rows that are not answered yet, and beyond which further requests are refused.
-    """
+    """Answers to requests, computed by one thread: ``work`` gives those to the rows of some requests."""
 
     work: Callable[[Sequence[Sequence[Any]]], Sequence[Any]]
     most_rows: int = 256

@@ -1,9 +1,4 @@
-"""An exported directory, loaded.
-
-A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a regulariser kept that
-answers in place of a model: ``regft.json`` names it, ``kept.safetensors`` holds its terms and numbers, and the folder
-``encoder`` the encoder that it may read.
-"""
+"""An exported directory, loaded: a classifier, or what a regulariser kept that answers in place of a model."""
 
 from __future__ import annotations
 
@@ -46,14 +41,7 @@ _NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A classifier, or a run that answers without one, with all that its inputs and outputs need.
-
-    Attributes:
-        served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
-        labels: names in the order of the logits; one name for a value.
-        logits: examples -> [n, K], as they were scored; raises RunFailed when one is not finite.
-        tokenizer: of the encoder; None where none is read.
-    """
+    """A classifier, or a run that answers without one; ``logits``: examples -> [n, K], or RunFailed for NaN."""
 
     served: Served
     labels: tuple[str, ...]

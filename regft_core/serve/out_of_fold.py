@@ -1,8 +1,4 @@
-"""Out-of-fold answers: those of a method's evaluated runs to rows that they were not trained on, all seeds of a cell.
-
-Expected score, temperature and threshold of an export come from them. With folds each row has one answer per repeat,
-with a development set apart one per seed.
-"""
+"""Out-of-fold answers: those of a method's evaluated runs, of all seeds, to rows that they were not trained on."""
 
 from __future__ import annotations
 
@@ -27,13 +23,7 @@ from regft_core.statistics.confidence import best_guarantee, effective, fit_temp
 
 
 class Answers(NamedTuple):
-    """Answers to the rows of one set, of so many ``models``.
-
-    Attributes:
-        gold, predicted: [n], in the set's label space.
-        scores: [n, K] probabilities, or [n, 1] values.
-        groups: [n] group of each row; None for a task without groups.
-    """
+    """Answers to n rows of one set, of so many ``models``; ``scores`` are [n, K] probabilities, or [n, 1] values."""
 
     ids: list[str]
     gold: npt.NDArray[Any]
@@ -103,10 +93,9 @@ class OutOfFold:
         )
 
     def once(self, seed: int, name: str = "dev") -> Answers:
-        """One answer to each row of a set: a row that is evaluated twice is still one row.
+        """One answer to each row of a set: with folds, that of the repeat of ``seed``, else of the next one.
 
-        With folds that of the repeat of ``seed``, else of the next repeat that has the row. Without folds all are those
-        of ``seed``, or of the first seed where that has failed.
+        Without folds all are those of ``seed``, or of the first seed where that has failed.
         """
         folds = self.task.drawn.get("folds", 1)
         order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
@@ -156,11 +145,7 @@ def sentence(abstain: Abstain) -> str:
 def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
     """The threshold above which answers are right with ``accuracy``, guaranteed by evaluated rows.
 
-    Each row counts once, rows of one group as one answer. With folds the guarantee is that of the folds' models
-    together.
-
-    Raises ModelError where these rows cannot guarantee it or ``accuracy`` does not fit, DataError for a run that was
-    not evaluated.
+    Each row counts once, rows of one group as one answer. Raises ModelError where they cannot guarantee it, DataError.
     """
     job, confidence, kind = context.job, context.params.report.confidence, context.task["kind"]
     if not 0 < accuracy < 1:

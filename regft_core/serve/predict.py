@@ -1,8 +1,4 @@
-"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file; or a stream.
-
-``predictions.csv.partial`` has the lines so far, ``predictions.csv.partial.json`` how many of its bytes and rows count,
-and what they were made from. A killed prediction goes on there.
-"""
+"""Predict a file with an exported model in chunks, in the order of the file, or a stream; a killed call goes on."""
 
 from __future__ import annotations
 
@@ -88,11 +84,8 @@ def predict_file(
 ) -> Counted:
     """Write ``out`` (.csv or .jsonl): ``row``, the columns to ``keep``, ``prediction`` and a probability per label.
 
-    The file appears complete or not at all; killed, the same call goes on (``partial_file``) and gives the same bytes.
-    A row without a text gets no prediction and is counted. ``how``: how ``data`` is written.
-
-    Raises DataError where a column or row is missing, the file cannot be read or ``out`` exists, RunFailed for NaN,
-    StoreError where ``out`` cannot be written.
+    The file appears complete or not at all; killed, the same call goes on and gives the same bytes. A row without a
+    text is counted. Raises DataError, RunFailed for NaN, StoreError where ``out`` cannot be written.
     """
     check_output(out, data, overwrite)
     started = time.monotonic()
@@ -146,10 +139,8 @@ def _key(model: ServedModel, data: Path, how: FileFormat, keep: Sequence[str], n
 def partial_file(out: Path, key: str) -> Iterator[tuple[IO[str], dict[str, Any], Callable[[dict[str, Any]], None]]]:
     """Yield the lines of ``out`` so far, what an earlier call has counted of them, and a function that keeps them.
 
-    The lines become ``out`` when the block ends without an error. After an interruption, or with a full disk, they wait
-    for the next call with the same ``key``; after another error they are dropped, as are lines of another key.
-
-    Raises DataError where another process writes the same output, StoreError where it cannot be written.
+    After an interruption, or with a full disk, they wait in ``<out>.partial`` for a call with the same ``key``. Raises
+    DataError where another process writes the same output, StoreError where it cannot be written.
     """
     path = out.with_name(f"{out.name}.partial")
     state = path.with_name(f"{path.name}.json")
@@ -230,8 +221,6 @@ def predict_stream(
     how: FileFormat = UNSAID,
 ) -> Counted:
     """Write the answer to each row of ``source`` (UTF-8, in the format ``form``) to ``out``, as soon as it is known.
-
-    Lines are those of a .jsonl file. In fp32 a probability moves by about 1e-6 with the rows that share its batch.
 
     Raises DataError for a wrong row, after the answers to those before it, or none at all, RunFailed for NaN.
     """

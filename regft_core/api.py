@@ -114,11 +114,9 @@ class Fitted:
     """A comparison and the model that it decided for.
 
     Attributes:
-        method: the method that is taken.
-        path: the exported model, in the project.
+        method, path: the method that is taken, and its exported model, in the project.
         folder: the project, under DVC: its params.yaml can be edited, ``regft run`` there runs what changed.
-        decision: of that method: its expected score with an interval (``expected``, ``low``, ``high``), the probability
-            that it is the best, and what taking it is expected to lose, all in the metric's unit.
+        decision: expected score (``expected``, ``low``, ``high``), probability to be the best, expected loss.
         not_run: what the minutes were over for, methods by name; a call with more minutes goes on with it.
     """
 

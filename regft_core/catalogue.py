@@ -23,13 +23,9 @@ from regft_core.names import suggestion
 
 
 class Catalogue:
-    """The files of one package of regft, and of the project's own folder for them.
+    """The files of one ``package`` of regft, and of the project's own folder for them.
 
-    Args:
-        package: dotted name below ``regft_core``.
-        what: what one file is, for messages.
-        defines: the function that a file must define, which is looked for without importing it.
-        table: whether the package's own are in its ``SHIPPED``, by name, not in files; that needs no torch.
+    ``what`` names one file; ``defines``: the function that it must define; ``table``: the package's are in ``SHIPPED``.
     """
 
     def __init__(self, package: str, what: str, defines: str = "", *, table: bool = False) -> None:

@@ -126,14 +126,10 @@ def hold_out(units: Sequence[str], count: int, random: Random) -> list[int]:
 
 
 def divide(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], random: Random) -> list[int]:
-    """Return the part of each row, an index into ``shares`` (positive, of sum 1); a pure function of its arguments.
+    """Return the part of each row, an index into ``shares`` (of sum 1), by ``strata`` [n]; ``units`` [n] stay together.
 
     Units are placed one by one, the largest first, each where it adds least to the chi-squared distance between the
     rows of each stratum and their shares. With units of one row this is Sainte-Lague's apportionment.
-
-    Args:
-        strata: [n] the stratum of each row (a label, a bin of values).
-        units: [n] rows of one unit get one part.
     """
     members: dict[str, list[int]] = {}
     for row, unit in enumerate(units):

@@ -1,7 +1,6 @@
-"""The differences between encoder families that a method or the loader must know, a row each.
+"""The differences between encoder families that a method or the loader must know, a row each in ``families``.
 
-Rows are in ``families``; a file of that folder, here or in a project, is a further one. Module paths are relative to
-the base model (``model.base_model``) except for heads, which belong to the classifier.
+Module paths are relative to the base model (``model.base_model``) except for heads, which belong to the classifier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """An exported classifier on disk, as transformers reads it without regft.
 
-With the family's own head it is the family's own class. Every other classifier has ``modeling_regft.py`` beside it,
-which transformers runs after ``trust_remote_code=True`` only, and regft never.
+Where it has not the family's own head, ``modeling_regft.py`` is beside it, which regft itself never runs from there.
 """
 
 from __future__ import annotations

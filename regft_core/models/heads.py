@@ -167,10 +167,9 @@ BELOW = 0
 
 
 def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
-    """Return the depth of every parameter of ``names``, which are names in the plain model.
+    """Return the depth of every parameter of ``names``: 0 (``BELOW``) of embeddings, 1 to N of layers, N + 1 behind.
 
-    0 (``BELOW``): embeddings, projections behind them and what layers share; 1 to N: layers in the order of the forward
-    pass; N + 1: what comes after. Raises ModelError where layers share their weights (ALBERT).
+    Raises ModelError where layers share their weights (ALBERT).
     """
     layers: dict[str, int] = {}
     for site in sites.layers:

@@ -50,14 +50,7 @@ class View(nn.Module):
 
 
 class LowRank(nn.Module):
-    """``scale * B A dropout(x)``, to be added to a linear map of x; 0 at the start because B is.
-
-    Args:
-        inputs, outputs: width of x and of the linear's output.
-        rank: rows of ``a`` [rank, inputs] and columns of ``b`` [outputs, rank].
-        dropout: probability with which entries of x are dropped before A while training.
-        generator: random stream of A, uniform between -1 and 1 over the root of ``inputs``.
-    """
+    """``scale * B A dropout(x)``, to be added to a linear map of x; A [rank, inputs] is drawn, B [outputs, rank] 0."""
 
     def __init__(
         self, inputs: int, outputs: int, *, rank: int, scale: float, dropout: float, generator: torch.Generator
@@ -88,12 +81,8 @@ class WeightMixing(nn.Module):
     - ``convex``: ``m W + (1 - m) W0`` with ``m = a1 a2 / r``.
     - ``full_rank``: ``m W + (1 - m) W0`` with one free entry of m per weight.
 
-    Tensors of more than two dimensions act as matrices ``[d, rest]``.
-
-    Args:
-        pretrained: W0, any shape with at least two dimensions; copied.
-        std: standard deviation of the initial attention around 1, before clipping to [0, 1].
-        generator: random stream of the initial attention.
+    Tensors of more than two dimensions act as matrices ``[d, rest]``. ``std``: standard deviation of the initial
+    attention around 1, before clipping to [0, 1].
     """
 
     pretrained: Tensor

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunPhase:
-    """One phase of one ``run``: ``declared`` by the method, of its own ``seed`` or the run's; ``acting`` entries act."""
+    """One phase of one ``run``, as ``declared`` by the method; ``acting`` entries are those whose strength is not 0."""
 
     def __init__(self, run: Context, declared: Phase) -> None:
         self.run, self.name, self.declared = run, declared.name, declared

@@ -241,14 +241,14 @@ def _score_scope(context: Context) -> Scope:
     return scope_of("evaluate", (), [task["kind"]], [task["primary"]], context.last.source)
 
 
-def chosen(job: Job, project: Project, device: str = "cpu") -> Context:
-    """Return a run with the values that its trials choose, where these are tuned; raises as ``choice_of``."""
+def chosen(job: Job, project: Project, device: str = "cpu") -> tuple[Context, Record | None]:
+    """Return a run with the values that its trials choose, and that choice; raises as ``choice_of``."""
     tuned = choice_of(job, project, device=device)
-    return Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)
+    return Context(job if tuned is None else replace(job, values=tuned["values"]), device, project), tuned
 
 
 def beside(context: Context, method: str) -> Context:
     """The context of ``method``'s run beside that of ``context``."""
     if method == context.job.method:
         return context
-    return chosen(replace(context.job, method=method, values=None), context.project, context.device)
+    return chosen(replace(context.job, method=method, values=None), context.project, context.device)[0]

@@ -75,7 +75,7 @@ def materialise(task: str, project: Path, data: Path, *, with_ood: bool = True) 
     """Write ``task`` (and its OOD tasks) for ``project``; returns the OOD sets that DATA lacks.
 
     Labels keep the names and the order of the shipped YAML; ``label_values`` ties the local
-    integers to them. Built-in tasks are copied as they are. Raises ValueError for a project
+    integers to them. Raises ValueError for a project
     inside this repository and for a task without local files.
     """
     project = project.resolve()
@@ -84,9 +84,6 @@ def materialise(task: str, project: Path, data: Path, *, with_ood: bool = True) 
     shipped = yaml.safe_load((ROOT / "pipelines" / "tasks" / f"{task}.yaml").read_text(encoding="utf-8"))
     target = project / "pipelines" / "tasks" / f"{task}.yaml"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if shipped["source"]["kind"] == "builtin":
-        target.write_text(yaml.safe_dump(shipped, sort_keys=False), encoding="utf-8")
-        return []
     if task not in SETS:
         raise ValueError(f"no local copy of '{task}'; there are {', '.join(sorted(SETS))}")
     local = SETS[task]

@@ -1,4 +1,4 @@
-"""regft: regularised fine-tuning of pretrained encoders, declared in YAML; from Python without DVC and MLflow, too."""
+"""regft: regularised fine-tuning of pretrained encoders, declared in YAML."""
 
 import time
 

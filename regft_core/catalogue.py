@@ -1,10 +1,7 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
-The short ones of a package (schedules, samplers, merge rules, poolings, encoder families) are a table in its
-``__init__.py``.
-
-A project adds its own in folders beside ``params.yaml`` (``OWN``). Names are those of the files, so asking for them
-imports nothing: the validator knows the optimisers without torch. A file whose name starts with ``_`` has no name here.
+A project adds its own in folders beside ``params.yaml`` (``OWN``). Names are those of files, so asking for them imports
+nothing; short ones are a table in their package's ``__init__.py``. A file whose name starts with ``_`` has no name.
 """
 
 from __future__ import annotations
@@ -26,13 +23,9 @@ from regft_core.names import suggestion
 
 
 class Catalogue:
-    """The files of one package of regft, and of the project's own folder for them.
+    """The files of one ``package`` of regft, and of the project's own folder for them.
 
-    Args:
-        package: dotted name below ``regft_core``.
-        what: what one file is, for messages.
-        defines: the function that a file must define, which is looked for without importing it.
-        table: whether the package's own are in its ``SHIPPED``, by name, not in files; that needs no torch.
+    ``what`` names one file; ``defines``: the function that it must define; ``table``: the package's are in ``SHIPPED``.
     """
 
     def __init__(self, package: str, what: str, defines: str = "", *, table: bool = False) -> None:
@@ -75,10 +68,7 @@ class Catalogue:
         return Path(self._files()[name])
 
     def check(self, name: str, beside: tuple[str, ...] = ()) -> str:
-        """Return ``name`` if it is known, or one of those ``beside`` the files; nothing is imported.
-
-        Raises ValueError where there is no such file, with the nearest one, or where it lacks the function.
-        """
+        """Return ``name`` if it is known, or one of those ``beside``; imports nothing. Raises ValueError."""
         if name in beside:
             return name
         known = (*beside, *self.names())
@@ -95,11 +85,7 @@ class Catalogue:
         return self.load(self.check(name))
 
     def load(self, name: str) -> Any:
-        """Import the file of ``name``, or return what the package's table has under it.
-
-        Raises KeyError where there is no such file; callers that take names from users check them first. Raises
-        ConfigError where two folders have a file of one name, or it cannot be imported, with the line.
-        """
+        """Import the file of ``name``, or take it from the package's table. KeyError, ConfigError with the line."""
         path = self.path(name)
         try:
             if path.parent == self._shipped:

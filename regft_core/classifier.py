@@ -29,7 +29,6 @@ class Classifier(ClassifierMixin, BaseEstimator):
     Args:
         method: as ``regft methods`` lists them; the default trains a logistic regression over a frozen encoder.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
-        seed: of what is drawn.
 
     Attributes:
         classes_: [K] the labels, sorted, as they were given.
@@ -46,13 +45,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.method, self.model, self.seed = method, model, seed
 
     def fit(self, X: Texts, y: Sequence[Any] | Array | pd.Series) -> Classifier:
-        """Train on n texts or pairs ``X`` and their labels ``y`` [n]; return itself.
-
-        Raises:
-            ConfigError: what is wrong with rows or parameters, all in one.
-            DataError: two labels are written alike; rows of more than two texts.
-            RunFailed: the training ended with an error.
-        """
+        """Train on n texts or pairs ``X`` and their labels ``y`` [n]. Raises ConfigError, DataError, RunFailed."""
         # Files of rows are read without spaces around a label.
         labels = np.unique(np.asarray(y)).tolist()
         named = {str(label).strip(): label for label in labels}

@@ -1,7 +1,4 @@
-"""Every error a user can meet: what was given, where, what is allowed, what to do next, and a code that stays.
-
-``stages`` print ``str(error)`` without a traceback and exit with ``exit_code``.
-"""
+"""Every error a user can meet: what was given, where, what is allowed, what to do next, and a code that stays."""
 
 from __future__ import annotations
 
@@ -38,8 +35,8 @@ def _with_code(text: str, code: str) -> str:
 class Problem:
     """One thing that is wrong in a configuration file.
 
-    ``code`` is that of :class:`RegftError`, ``file`` is relative to the project root, ``line`` is 1-based
-    (0 when the file has no such line, for instance a missing key), ``key`` is the dotted path inside the file.
+    ``code`` is that of :class:`RegftError`, ``file`` relative to the project, ``line`` 1-based (0 without one), ``key``
+    the dotted path inside the file.
     """
 
     code: str
@@ -123,10 +120,7 @@ class ExportMismatch(RegftError):
 
 
 class InputChanged(RegftError):
-    """An input is not (or no longer) the one in the key or in the plan; nothing was stored.
-
-    That is configuration, code, rows, encoder or packages. ``text`` says what differs; the next step is added.
-    """
+    """An input (settings, code, rows, encoder, packages) is not the one in the key or the plan; nothing was stored."""
 
     exit_code = 9
 

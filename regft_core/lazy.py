@@ -1,9 +1,4 @@
-"""Torch, numpy and parts of scipy, imported at first use.
-
-Method files hold the configuration of their method beside its code, and the validator reads every configuration in
-under a second; importing torch alone takes longer. ``from regft_core.lazy import torch`` gives the real module to type
-checkers and, at run time, a stand-in that imports torch when an attribute is first read.
-"""
+"""Torch, numpy and parts of scipy, imported at first use: settings are checked faster than torch is imported."""
 
 from __future__ import annotations
 

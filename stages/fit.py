@@ -100,7 +100,7 @@ def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
 
 @command(
     argument("folder", "folder to make"),
-    argument("--task", "file of labelled rows: .csv, .tsv, .jsonl, .parquet or .xlsx; an example without it"),
+    argument("--task", "file of labelled rows: .csv, .tsv, .jsonl, .parquet or .xlsx; the main job's without it"),
     argument("--text", "its column of the text"),
     argument("--label", "its column of the label"),
     *ROWS,

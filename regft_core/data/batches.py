@@ -30,12 +30,9 @@ def padding_of(tokenizer: Any) -> Padding:
 class Batch:
     """Tensors of one batch: (rows, tokens), but ``labels`` and ``indices``: (examples,).
 
-    A row is an example, unless a text has several windows (``windows``) or the texts of a pair are encoded separately:
-    then ``rows_per_example`` is 2, and texts 2i and 2i + 1 are those of example i. The rows of an example
-    are always next to each other, so batches can be joined and cut between examples.
-
-    ``labels`` are int64 classes or float32 targets; ``indices`` are positions in the encoded
-    set. On padding, ``attention_mask`` is 0 and ``segment`` -1, as it is on tokens that the tokenizer added.
+    A row is an example, a window of a text (``windows``), or one text of a pair (``rows_per_example`` 2). The rows of
+    an example are next to each other. ``labels`` are int64 classes or float32 targets; ``indices`` are positions in the
+    encoded set. On padding, ``attention_mask`` is 0 and ``segment`` -1, as on tokens that the tokenizer added.
     """
 
     input_ids: torch.Tensor
@@ -65,10 +62,7 @@ class Batch:
         return self.labels.shape[0]
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device.
-
-        On the way to a GPU tensors pass through pinned memory, so that the host goes on to the next batch meanwhile.
-        """
+        """The same batch on another device; to a GPU through pinned memory, so that the host does not wait."""
         device = torch.device(device)
         moved: dict[str, Any] = {}
         for name, value in vars(self).items():

@@ -2,8 +2,7 @@
 
 Leaks are evaluated rows that training rows nearly hold: near-duplicates, and pairs that share one of their texts.
 Near-duplicates are found with MinHash and banding (Broder, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining of
-Massive Datasets, section 3.4) over the runs of ``SHINGLE`` characters of normalised texts, then checked by the Jaccard
-similarity of these. Time grows with the characters that are read, not with the pairs of rows.
+Massive Datasets, section 3.4) over runs of ``SHINGLE`` characters, then checked by their Jaccard similarity.
 """
 
 from __future__ import annotations
@@ -44,11 +43,10 @@ def oddities(
 ) -> dict[str, Any]:
     """Count what is odd about the training and validation sets; only what occurs.
 
-    ``contradictions``: rows whose text has another label elsewhere (not of values, which are rarely equal);
-    ``wordless``: rows whose text has no letter and no digit; ``none``: rows whose text is a word for a missing one.
-    Each has ``rows``, and the first ``examples``. ``spellings``: [[label, rows], ...] of labels that are probably one;
-    ``none_labels``: of labels that are words for a missing one. ``values``, the task's ``label_values``, stay beside
-    ``spellings``: the line that joins labels replaces them.
+    ``contradictions`` (rows whose text has another label elsewhere), ``wordless`` and ``none`` (the text is a word for
+    a missing one) have ``rows`` and the first ``examples``. ``spellings``: [[label, rows], ...] of labels that are
+    probably one, with ``values``, the task's ``label_values``, beside them; ``none_labels``: labels that are words for
+    a missing one.
     """
     rows = [row for split in splits.values() for row in split.examples]
     labels_of = defaultdict(set)
@@ -77,10 +75,7 @@ def _shown(rows: Sequence[Example]) -> list[str]:
 
 
 def _same_labels(counts: Mapping[str, int]) -> list[list[list[Any]]]:
-    """Return the labels that differ only in case, Unicode form, invisible characters or the spelling of a number.
-
-    Each group is [[label, rows], ...], the most frequent first.
-    """
+    """Return groups [[label, rows], ...] alike but for case, Unicode form, invisible characters, a number's form."""
     groups = defaultdict(list)
     for label, count in counts.items():
         folded = unicodedata.normalize("NFKC", label).casefold()
@@ -170,12 +165,7 @@ class _Rows:
 
 
 def leaks_between(train: Split, dev: Split) -> dict[str, Any]:
-    """Count rows of ``dev`` that resemble a row of ``train`` without repeating it.
-
-    Returns ``{"rows": rows of dev, "near": {...}, "text": {...}, "text_pair": {...}, "groups": {...}}``: for pairs
-    the texts, where both sets have groups these. Each has ``rows`` (how many) and ``examples`` (up to ``SHOWN`` pairs
-    of texts: evaluated, training).
-    """
+    """Count rows of ``dev`` that are ``near`` a row of ``train``, or have a ``text``, ``text_pair`` or group of one."""
     rows, count = [*train.examples, *dev.examples], len(train.examples)
     units = ["train"] * count + ["dev"] * len(dev.examples)
     found = _leaks(_Rows(rows, units, range(count), range(count, len(rows))))

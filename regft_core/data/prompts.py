@@ -1,12 +1,11 @@
 """Instructions before texts, windows over long ones, templates with a mask, and demonstrations behind them.
 
-A text beyond ``max_length`` becomes up to ``windows`` rows of an example. Neighbouring windows share ``stride`` tokens.
-The last window of a text that fits ends where the text ends, so all windows of an example have equally many tokens of
-it. Every window has the tokens that the tokenizer adds, and the instruction. Of a pair in one input, the longer text is
-windowed; the shorter one stands whole in every window, cut where it takes more than half of the room.
+A text beyond ``max_length`` becomes up to ``windows`` rows, which share ``stride`` tokens; the last one ends where the
+text ends. Every window has the tokenizer's own tokens and the instruction. Of a pair in one input, the longer text is
+windowed; the shorter one stands in every window, in at most half of the room.
 
-A template is tokenised as one string with the texts in it. Texts that are too long lose tokens at their ends, from
-whichever is longer; no token of the template is ever cut. The answer is read at its mask.
+A template is tokenised with the texts in it. Texts that are too long lose tokens at their ends, the template none. The
+answer is read at its mask.
 """
 
 from __future__ import annotations
@@ -36,13 +35,7 @@ UNKNOWN = ("[UNK]", "<unk>")
 
 @dataclass(frozen=True)
 class Reading:
-    """How a text becomes rows.
-
-    Attributes:
-        instruction: stands before every text; its tokens count as the tokenizer's own.
-        windows: rows that a text has at most.
-        stride: tokens that neighbouring windows share.
-    """
+    """How a text becomes rows: at most ``windows``, which share ``stride`` tokens, behind the ``instruction``."""
 
     instruction: str = ""
     windows: int = 1
@@ -57,10 +50,7 @@ class Reading:
 
 
 def framed(examples: Sequence[Example], tokenizer: Any, limit: int, reading: Reading) -> Tokens:
-    """Token rows of the examples, of at most ``limit`` tokens each, and how many rows each example has.
-
-    Raises DataError where the instruction leaves no more than ``stride`` tokens to a text.
-    """
+    """Token rows of the examples, of at most ``limit`` tokens. DataError where the instruction leaves no room."""
     paired = examples[0].text_pair is not None
     takes_types = "token_type_ids" in tokenizer.model_input_names
     encoding = tokenizer(
@@ -121,15 +111,9 @@ def _windows(fields: Fields, limit: int, reading: Reading, example: Example) -> 
     return [sorted([*always, *longer[start : start + room]]) for start in starts]
 
 
-# -------------------------------------------------------------------------------------------------------- a template
-
-
 @dataclass(frozen=True)
 class Prompt:
-    """A task's template and its words in the order of its labels.
-
-    ``demonstrated``: rows leave the second half of the input to demonstrations.
-    """
+    """A task's template and its words in the order of its labels; ``demonstrated`` rows take half of the input."""
 
     template: str
     words: tuple[str, ...]
@@ -141,10 +125,7 @@ class Prompt:
 
 
 def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
-    """The token of each label's word, as it stands within a sentence (after a space).
-
-    ``tokenizer`` is a fast one of transformers. Raises ModelError for words that are not one token each, all at once.
-    """
+    """The token of each label's word behind a space. ModelError for words that are not one token each."""
     backend = tokenizer.backend_tokenizer
     if wrong := wrong_words({word: word for word in prompt.words}, backend):
         hint = "choose other words in the task's YAML"
@@ -175,10 +156,7 @@ def _word_pieces(word: str, tokenizer: Any) -> list[tuple[int, str]]:
 
 
 def prompted(examples: Sequence[Example], tokenizer: Any, limit: int, prompt: Prompt) -> Tokens:
-    """Token rows of the examples in the template, of at most ``limit`` tokens.
-
-    Raises DataError where a text holds the mask token, or ``limit`` has no room for the template.
-    """
+    """Token rows of the examples in the template, of at most ``limit`` tokens. DataError for a mask, or no room."""
     ids, fields = _tokenised(examples, tokenizer, prompt)
     kept = [[_kept(of, limit, example)] for of, example in zip(fields, examples, strict=True)]
     tokens = token_rows(ids, fields, kept)
@@ -238,9 +216,6 @@ def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
             raise DataError("template-too-long", f"{message}\n    -> {hint}")
         longer.pop()
     return sorted([*(place for place, field in enumerate(fields) if field is None), *texts[0], *texts[1]])
-
-
-# ------------------------------------------------------------------------------ demonstrations
 
 
 def demonstration_room(max_length: int, prompt: Prompt) -> int:

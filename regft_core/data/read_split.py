@@ -1,4 +1,4 @@
-"""Read one split of a task as examples, as its YAML declares them: from files, the hub or the built-in generators."""
+"""Read one split of a task as examples, as its YAML declares them: from files, the hub or a package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.data import builtin
 from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.fetched import Fetched, fetch, stored
 from regft_core.data.file_format import Row, Table, below_data, column_problems, suffix_of
@@ -16,7 +15,7 @@ from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.kinds import Declared, WrongLabel, find
 from regft_core.kinds._reading import as_text, given, listed_labels
-from regft_core.schema.sources import BuiltinSource, Source
+from regft_core.schema.sources import Source
 from regft_core.schema.tasks import ColumnsConfig
 
 #: Problems of one file that are spelled out; the rest are counted.
@@ -61,12 +60,7 @@ class Split:
 
 
 def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:
-    """Return the examples of one split, in source order, with the numbers of rows that the declaration drops.
-
-    ``split`` is a file path below ``data/`` for files, else a split name. Raises DataError.
-    """
-    if isinstance(source, BuiltinSource):
-        return Split(builtin.generate(source.generator, split, source.options))
+    """Return the examples of one split, in source order, and what was dropped. Raises DataError."""
     if isinstance(source, Fetched):
         where = f"task '{task_name}', {source.title} split '{split}'"
         fetch(root, source, split, where)
@@ -104,10 +98,7 @@ def check_columns(table: Table, declaration: Declaration, where: str) -> None:
 
 
 def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Split:
-    """Turn raw rows into examples; ``where`` names the file or split in messages.
-
-    Raises DataError that spells out the first ``SHOWN`` problems with their rows and values, and counts the others.
-    """
+    """Turn raw rows into examples; ``where`` names the file. Raises DataError with the first ``SHOWN`` problems."""
     problems: list[str] = []
     dropped: Counter[str] = Counter()
     examples: list[Example] = []

@@ -1,8 +1,4 @@
-"""A development set that is split off from the training rows: a share of them, or folds of cross-validation.
-
-With folds each row is evaluated once per repeat, by the model of the seed that did not train on it. The split is a
-function of the rows and the repeat alone, whatever their order and the task's name: all methods share it.
-"""
+"""A development set that is split off from the training rows, by rows and repeat alone: a share of them, or folds."""
 
 from __future__ import annotations
 
@@ -39,8 +35,7 @@ class Part:
 def split_dev(where: str, task: TaskConfig, rows: Split) -> list[Part]:
     """Split the rows of a task whose ``dev`` is no split of its own: one part for a share, one for each fold.
 
-    Rows of one group stay together; without groups, rows of one text do. Raises DataError, headed by ``where``: a class
-    is missing in a part, there are too few groups, or one holds most rows.
+    Rows of one group (without groups: of one text) stay together. Raises DataError for parts that cannot be.
     """
     units = rows.groups or [text_key(example) for example in rows.examples]
     by_text = sorted(
@@ -85,10 +80,7 @@ def _check_groups(column: str, groups: Sequence[str], parts: int) -> None:
 
 
 def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Split, units: int) -> None:
-    """Raise DataError where a part lacks rows, or a class that has one for each part.
-
-    It may lack one of several labels, and a class with fewer rows.
-    """
+    """Raise DataError where a part lacks rows, or a class (of one label per row) that has a row for each part."""
 
     def counts(split: Split) -> dict[str, int]:
         return find(task.kind).label_counts([row.label for row in split.examples], task.labels or ()) or {}
@@ -109,14 +101,8 @@ def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Sp
             )
 
 
-# ----------------------------------------------------------------------- task.json of a task that was split
-
-
 def with_splits(described: dict[str, Any], task: TaskConfig, parts: Sequence[Part]) -> dict[str, Any]:
-    """Return ``task.json`` with how its development set was split off, under ``drawn``.
-
-    With folds ``counts.train`` is the least that a seed trains on; ``of_seed`` has the numbers of one.
-    """
+    """Return ``task.json`` with how its development set was split off, under ``drawn`` (``of_seed``)."""
     dev, group = task.splits.dev, task.columns.group
     if not isinstance(dev, FoldsConfig):
         return described | {"drawn": {"share": dev, "group": group}}
@@ -138,10 +124,7 @@ def _drawn(described: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def of_seed(described: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return ``task.json`` as one seed sees it: with folds, ``part`` and the numbers of rows are those of its fold.
-
-    Raises DataError for a seed beyond the last repeat.
-    """
+    """Return ``task.json`` as one seed sees it: with folds, ``part`` and the numbers of rows are those of its fold."""
     drawn = _drawn(described)
     if "folds" not in drawn:
         return dict(described)
@@ -154,10 +137,7 @@ def of_seed(described: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 def of_refit(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``task.json`` as a run sees it that trains on all labelled rows, also on those that were split off.
-
-    A development set of its own stays.
-    """
+    """Return ``task.json`` as a run on all labelled rows sees it; a development set of its own stays."""
     if not (drawn := _drawn(described)):
         return dict(described)
     folded, counts = "folds" in drawn, described["counts"]
@@ -186,10 +166,7 @@ def split_line(described: Mapping[str, Any]) -> str:
 
 
 def fold_line(described: Mapping[str, Any], seed: int) -> str | None:
-    """Return which rows a run with folds was trained and evaluated on; None without folds.
-
-    ``described``: of its seed.
-    """
+    """Return which rows a run with folds was trained and evaluated on; None without folds."""
     drawn = _drawn(described)
     if "folds" not in drawn:
         return None
@@ -201,10 +178,7 @@ def fold_line(described: Mapping[str, Any], seed: int) -> str | None:
 
 
 def rows_file(described: Mapping[str, Any], name: str) -> str:
-    """Return the file of the set ``name`` (train, dev), as ``of_seed`` describes it, below the prepared task.
-
-    Raises DataError for the folds as a whole, which no seed trains on or is evaluated on.
-    """
+    """Return the file of the set ``name`` (train, dev) below the prepared task. DataError for folds without a seed."""
     if name == "train" and "whole" in described:  # as of_refit describes it
         return str(described["whole"])
     if "folds" not in _drawn(described):

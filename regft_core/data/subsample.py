@@ -1,8 +1,4 @@
-"""Draw the training rows of (task, size, seed), once, for every method.
-
-The draw is a pure function of (seed, task, number of rows, size, stratified): arms of one seed
-train on the same rows. No torch here, and no evaluation row ever takes part in the choice.
-"""
+"""Draw the training rows of (task, size, seed), once, for every method; no evaluation row takes part in it."""
 
 from __future__ import annotations
 
@@ -36,12 +32,9 @@ def draw(
 ) -> list[int]:
     """Row indices in drawn order, without repetition; ``full`` is every row in source order.
 
-    Unstratified draws of one (seed, task) nest: 100 rows are the first 100 of 300. Stratified
-    ones need not: each group (``Kind.strata``: a label, or a bin of values) gets its share of ``size``,
-    rounded by largest remainder (ties go to the group that comes first), and at least one row where
-    ``size`` allows one for every group.
-
-    Raises DataError when ``size`` exceeds the rows there are.
+    Unstratified draws of one (seed, task) nest. In stratified ones each group (``Kind.strata``) gets its share of
+    ``size`` by largest remainder, and at least one row where ``size`` allows it. Raises DataError for a ``size`` above
+    the rows.
     """
     n_total = len(labels)
     if size == "full":
@@ -87,12 +80,7 @@ def write_subsamples(
     stratified: bool = False,
     before_commit: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write ``work/subsamples/<task>``: for every size the rows of every seed and ``manifest.json``.
-
-    Reads ``work/datasets/<task>``: rows are chosen from those that train the seed alone; the evaluation
-    sets are read afterwards, to record how many of their texts each draw contains.
-    ``before_commit`` is given the complete folder right before it appears, and may refuse. Raises DataError.
-    """
+    """Write ``work/subsamples/<task>``: the rows of every size and seed, and ``manifest.json``. Raises DataError."""
     dataset = root / "work" / "datasets" / task
     described = read_json(dataset / "task.json")
     kind = find(described["kind"])

@@ -1,8 +1,4 @@
-"""The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order.
-
-Nothing is kept in memory. The standard library's ``csv`` reads text: it refuses rows of another length and quotes that
-stay open, and it answers a pipe line by line. ``pandas.read_csv`` fills or shifts such rows without a word.
-"""
+"""The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order."""
 
 from __future__ import annotations
 
@@ -49,11 +45,7 @@ _NOT_WHOLE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 @contextmanager
 def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[Table]:
-    """Open a data file (``FORMATS``, also .gz) to read its rows one after the other.
-
-    Raises DataError, headed by ``where`` (by default the path), here or while rows are read: no such file, unknown
-    format, empty, damaged, not as ``how`` says.
-    """
+    """Open a data file (``FORMATS``, also .gz). Raises DataError, headed by ``where``, also while rows are read."""
     with explained_as(where or str(path)), opened(path, how) as table:
         yield table
 
@@ -187,11 +179,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def json_lines(lines: Iterable[str], ahead: int = 1) -> Table:
-    """Read JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks.
-
-    ``ahead`` rows are read to know the columns. Raises WrongFile, here or while rows are read: a line that is no
-    object, or names a key twice.
-    """
+    """Read JSON lines, which end at ``\\n`` only; ``ahead`` rows are read to know the columns. Raises WrongFile."""
 
     def objects() -> Iterator[Row]:
         contents = ((line, content) for line, content in enumerate(lines, start=1) if content.strip())
@@ -226,10 +214,7 @@ def parquet(file: IO[bytes]) -> Table:
 
 
 def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
-    """Yield number and cells, as text, of each line of the sheet ``wanted`` (by default the only visible one).
-
-    Blank lines are left out; formulas have the values saved with them.
-    """
+    """Yield number and cells of each line of the sheet ``wanted`` (by default the only visible one) but blank ones."""
     import openpyxl
 
     book = openpyxl.load_workbook(file, read_only=True, data_only=True)

@@ -1,8 +1,4 @@
-"""Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system.
-
-A write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place. What a killed
-process leaves behind is removed a day later, with the next write beside it. New files have the rights of the umask.
-"""
+"""Files and directories that are either complete or absent, whatever kills the process. Needs a POSIX file system."""
 
 from __future__ import annotations
 

@@ -24,10 +24,8 @@ class Unreadable(StoreError):
 def read_json(path: Path | str, shape: type = object) -> Any:
     """Return the value of a JSON file, of the type ``shape`` (``dict``, ``list``).
 
-    Raises:
-        StoreError: ``file-missing``; ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN
-            or half of a surrogate pair, or is not of type ``shape``.
-        Unreadable: the system refuses (``cannot-read``): the file may be intact.
+    Raises StoreError (``file-missing``; ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN
+    or half of a surrogate pair, or is of another type), Unreadable when the system refuses.
     """
     try:
         content = Path(path).read_bytes()

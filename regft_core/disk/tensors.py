@@ -13,10 +13,7 @@ from regft_core.lazy import Tensor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write ``tensors`` (any shapes, zero-dimensional and empty ones too) to ``path`` and flush it.
-
-    Those that share memory are stored each in full. TypeError for what is no dense tensor, StoreError for a refusal.
-    """
+    """Write ``tensors`` to ``path``, flushed, shared memory in full. TypeError for what is no dense tensor."""
     with explained(path):
         _save(path, _plain(tensors), metadata)
 
@@ -29,10 +26,7 @@ def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 
 
 def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors, on the CPU, and the texts of a file of ``write_checked``.
-
-    Raises FileNotFoundError, another OSError when it cannot be read, ValueError when it is damaged.
-    """
+    """Return the tensors, on the CPU, and texts of a ``write_checked`` file. Raises OSError, ValueError for damage."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():

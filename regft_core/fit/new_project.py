@@ -25,7 +25,6 @@ from regft_core.names import listing
 from regft_core.settings.document import edited, yaml_text
 from regft_core.settings.yaml_paths import METHODS, TASKS, find, method_file, names, task_file
 
-EXAMPLE = "cue_sentence"
 #: The validation set of a task of one's own rows, and the head of its YAML.
 DEV = {"folds": 5, "repeats": 2}
 HEAD = """\
@@ -45,7 +44,7 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     """Make a project in a folder that is not there, or is empty; returns what the user should know.
 
     Args:
-        rows: the first task; a generated example without it.
+        rows: the first task; without it the task of the main job.
         model: the encoder; minilm when empty.
 
     Raises:
@@ -53,8 +52,8 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
         StoreError: the folder cannot be written.
     """
     problems = _in_use(folder)
-    task, size = ("example", "128") if rows is None else (rows.task_name, "full")
-    declared = (shipped.FOLDER / task_file(EXAMPLE)).read_text(encoding="utf-8")
+    task, size = ("film_polarity", "200") if rows is None else (rows.task_name, "full")
+    declared = ""
     if rows is not None:
         read, wrong = read_own(rows)
         problems += wrong
@@ -72,7 +71,7 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
     said = _git(folder)
     files[".dvc/config"] = "[core]\n    analytics = false\n" + ("    no_scm = true\n" if said else "")
-    files[task_file(task)] = declared
+    files |= {} if rows is None else {task_file(task): declared}
     with explained(folder):
         new = temporary_name(folder / "project")
         (new / "data").mkdir(parents=True)

@@ -206,7 +206,9 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
     for context in (Context(job, project=project) for job in jobs_of(project, cell)):
         with suppress(DataError, NotStored):  # its rows are not drawn yet, or what its trials choose is not known yet
             written_run = there.get(str(context.job.seed)) == run_key(context)
-            if written_run or context.store.holds(chosen(replace(context.job, stored_only=True), project).last.key()):
+            if written_run or context.store.holds(
+                chosen(replace(context.job, stored_only=True), project)[0].last.key()
+            ):
                 seeds.add(context.job.seed)
     return seeds
 

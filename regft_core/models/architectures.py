@@ -1,8 +1,6 @@
-"""The differences between encoder families that a method or the loader must know, a row each.
+"""The differences between encoder families that a method or the loader must know, a row each in ``families``.
 
-The rows are in ``families``; a file of that folder, here or in a project, is a further one. Module paths are relative
-to the base model (``model.base_model``) except for heads, which belong to the classifier. :func:`prepared_mask` makes
-the attention mask that a family takes.
+Module paths are relative to the base model (``model.base_model``) except for heads, which belong to the classifier.
 """
 
 from __future__ import annotations
@@ -21,10 +19,9 @@ from regft_core.names import suggestion
 class LayerStack:
     """One stack of layers: the list that holds them and the place after attention in each.
 
-    ``name`` is ``decoder`` in an encoder-decoder alone: its input is moved right by a start token. A decoder that is
-    the whole model reads the tokens as they are. ``after_attention`` names the module whose first output enters the
-    feed-forward block and its residual connection. With ``pre_norm`` no module has such an output: the name is then
-    that of the norm whose input is the residual stream after attention.
+    ``name`` is ``decoder`` in an encoder-decoder alone, whose input is moved right by a start token. The first output
+    of ``after_attention`` enters the feed-forward block and its residual connection; with ``pre_norm`` it is the norm
+    whose input is the residual stream after attention.
     """
 
     name: str
@@ -37,13 +34,11 @@ class LayerStack:
 class Architecture:
     """The names that are specific to one encoder family; what a row does not say is as BERT has it.
 
-    ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are module paths of the classifier
-    that no pretraining checkpoint holds. ``pooler`` is pretrained when the checkpoint holds it and new when it does not
-    (checkpoints saved from a masked LM); so are the modules ``pretrained_head`` of the classifier (ModernBERT's, which
-    masked LMs have too). ``projections`` are pretrained linears between the embeddings and the first layer.
-    ``masked_lm_head`` are the modules of the family's masked LM that follow its encoder, in order; empty when the
-    family has no masked LM that regft can use. ``embeds_with`` is the pooling that a family of text embedders was
-    trained for; it has no ``head``.
+    ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are modules of the classifier that
+    no pretraining checkpoint holds. ``pooler`` and ``pretrained_head`` are new only where the checkpoint lacks them.
+    ``projections`` are pretrained linears between the embeddings and the first layer. ``masked_lm_head`` are the
+    modules behind the encoder of the family's masked LM, empty without one. ``embeds_with`` is the pooling of a family
+    of text embedders, which has no ``head``.
     """
 
     name: str
@@ -90,10 +85,7 @@ def _file(name: str) -> str:
 
 
 def architectures() -> dict[str, Architecture]:
-    """Return {model_type: row} of every family, in the order of the names.
-
-    Raises ModelError where the package has a model_type twice; a wrong file of a project stops only what uses it.
-    """
+    """Return {model_type: row} of every family. ModelError where the package has a model_type twice."""
     return _rows(FAMILIES.state())[0]
 
 
@@ -149,11 +141,7 @@ def no_pooling(row: Architecture, pooling: str) -> str | None:
 
 
 def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:
-    """Return the fields of hidden and of attention dropout, ``{"hidden", "attention"}``, that ``config`` has.
-
-    A classifier dropout that is None follows the hidden one by itself. ``attention`` is empty for XLNet, whose one
-    field is both.
-    """
+    """Return the fields that ``config`` has, ``{"hidden", "attention"}``; XLNet has one field, as hidden, for both."""
     row = architecture_of(getattr(config, "model_type", None))
     fields = {"hidden": row.hidden_dropout, "attention": row.attention_dropout}
     return {kind: tuple(n for n in names if getattr(config, n, None) is not None) for kind, names in fields.items()}
@@ -165,11 +153,7 @@ def without_dropout(config: Any) -> bool:
 
 
 def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> None:
-    """Write dropout probabilities into ``config``, before the model is built; ``"keep"`` leaves what it says.
-
-    A number replaces every field of its kind. Raises ModelError where the family cannot separate the two kinds, or has
-    no hidden dropout and a probability above 0 is asked for.
-    """
+    """Write dropout into ``config``, unless ``"keep"``. ModelError where the family cannot have it so."""
     fields = dropout_fields(config)
     if hidden not in ("keep", 0) and not fields["hidden"]:
         message = f"dropout.hidden: {hidden}, but {config.model_type} has no dropout of hidden representations"
@@ -186,10 +170,9 @@ def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> N
 def prepared_mask(base: Any, mask: Tensor, padded: bool | None) -> Any:
     """Return what ``base`` gets as ``attention_mask`` instead of ``mask [B, n]``.
 
-    Given a mask, transformers asks in every pass whether any token is padding; on a GPU the host waits for the answer.
-    So the encoder gets none where nothing is padded, else a finished one, ``[B, 1, n, n]`` (booleans, or what is added
-    to the scores where attention is eager), for families with local attention one for each kind of layer. Both are bit
-    for bit what transformers would have made. The mask itself where the family takes no finished ones.
+    Given a mask, transformers asks in every pass whether any token is padding, for which a GPU's host waits. So the
+    encoder gets none where nothing is padded, else a finished one ``[B, 1, n, n]`` with transformers' bits; for
+    families with local attention one for each kind of layer.
     """
     form = architecture_of(base.config.model_type).finished_mask
     if form is None or padded is None or mask.dim() != 2:
@@ -211,10 +194,7 @@ def prepared_mask(base: Any, mask: Tensor, padded: bool | None) -> Any:
 
 
 def shape_of_inputs(name: str, shape: torch.Size) -> tuple[int, ...]:
-    """Shape of a mask over the inputs of a matrix: ``[1, in]`` of a linear's ``[out, in]``.
-
-    XLNet's raw q, k, v and r are ``[in, heads, size]``, its o is ``[out, heads, size]``.
-    """
+    """Shape of a mask over the inputs of a matrix: ``[1, in]`` of ``[out, in]``; XLNet's have three dimensions."""
     if len(shape) == 2 or name.endswith(".o"):
         return (1, *shape[1:])
     return (shape[0], *(1 for _ in shape[1:]))

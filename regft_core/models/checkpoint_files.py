@@ -1,9 +1,4 @@
-"""Files of a model folder: which of them are read, and what the JSON ones of a folder from elsewhere may not say.
-
-Weights are safetensors and tokenizers JSON, so reading them runs nothing. But a configuration can name other files
-(shards, vocabularies, an adapter's encoder), code of its own (``auto_map``), or a repository whose kernel transformers
-would fetch and run (``attn_implementation``).
-"""
+"""Files of a model folder: which of them are read, and what the JSON ones of a folder from elsewhere may not say."""
 
 from __future__ import annotations
 
@@ -50,10 +45,7 @@ def refuse_paths(directory: Path) -> None:
 
 
 def refuse_outside(directory: Path) -> None:
-    """Raise ModelError where reading ``directory`` would lead out of it: as ``refuse_paths``, and links, and adapters.
-
-    Links of the hub's cache lead to its own ``blobs``, which is allowed.
-    """
+    """Raise ModelError where reading ``directory`` leads out of it: as ``refuse_paths``, and links, and adapters."""
     refuse_paths(directory)
     refuse_adapters(directory)
     inside = directory.resolve()

@@ -1,9 +1,8 @@
 """The devices that ``execution.device`` means on the machine that asks, and how a process computes on one of them.
 
-Matrix products in fp32 go through oneDNN on AMD's Zen 5, where torch's own choice, MKL, takes AVX2 only. A training
-step takes 0.63 of its time (benchmarks/README.md, "Measured earlier"). torch has no switch for it in fp32, so ``mm``
-and ``addmm`` are registered anew. Last bits differ; the environment of a result names it. Only processes that regft
-starts do it (they set ``SWITCH``).
+On AMD's Zen 5, torch's own choice for products in fp32 (MKL) takes AVX2 only; through oneDNN a training step takes
+0.63 of its time. torch has no switch for it, so ``mm`` and ``addmm`` are registered anew, in processes that regft
+starts (``SWITCH``). Last bits differ; the environment of a result names it.
 """
 
 from __future__ import annotations
@@ -90,21 +89,14 @@ def refuse_slow_bf16(devices: list[str], precisions: Iterable[str | None]) -> No
 
 
 def take_device(device: str) -> None:
-    """Make ``cuda:<n>`` the current GPU of this process, and free what finished runs have left there.
-
-    Streams, pinned memory and the recording of steps go by the current GPU, which is the first one unless told.
-    """
+    """Make ``cuda:<n>`` the current GPU of this process, and free what finished runs have left there."""
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
         free_memory(device)
 
 
 def free_memory(device: str) -> None:
-    """Free what finished runs have left on a GPU: their models, and memory that torch keeps from other processes.
-
-    A model and its hooks refer to each other, so it stays, with its optimiser, until Python looks for such cycles. It
-    does that by the number of objects and not by what they hold on a GPU. Elsewhere nothing happens.
-    """
+    """Free what finished runs have left on a GPU: model and hooks refer to each other, and stay until collected."""
     if device.startswith("cuda"):
         if torch.cuda.memory_allocated(device) > _staying.get(device, 0):  # else there is nothing to look for
             gc.collect()
@@ -118,11 +110,7 @@ _computing = threading.RLock()
 
 @contextmanager
 def computing_alone() -> Iterator[None]:
-    """Be the only thread of this process that loads or trains models; raises ``RegftError`` when another one does.
-
-    Dropout and newly drawn tensors come from the generator of torch, and kernels, TF32 and threads are settings
-    of torch: two trainings at once would shift each other's draws, and both would be stored as if they had not.
-    """
+    """Be the only thread of this process that loads or trains models, or raise RegftError: torch has one state."""
     # Not by waiting: a pool of threads would look as if it trained side by side.
     if not _computing.acquire(blocking=False):
         message = "two runs at once in one process would change each other's random draws: this one was not started"

@@ -1,7 +1,4 @@
-"""``regft.json`` in an exported directory: what loading the files alone does not tell about the inputs.
-
-Other programs need it for nothing; ``regft predict`` and people read it.
-"""
+"""``regft.json`` in an exported directory, for ``regft predict``: what loading the files alone does not tell."""
 
 from __future__ import annotations
 
@@ -39,11 +36,7 @@ class AnsweredBy(Part):
 
 
 class ServedPrompt(Part):
-    """How texts stand before a model that answers at a mask: a template with {text}, {text_pair} and [MASK].
-
-    ``tokens`` are of the vocabulary, one for each label; the logits are means over inputs with each of the
-    ``demonstrations`` (token ids) behind.
-    """
+    """A template with {text}, {text_pair} and [MASK], a token for each label, and demonstrations (token ids)."""
 
     template: str
     tokens: tuple[str, ...]
@@ -51,11 +44,7 @@ class ServedPrompt(Part):
 
 
 class Abstain(Part):
-    """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
-
-    ``coverage`` is the share of the ``rows`` of calibration that are answered, which ``models`` judged, each its own;
-    ``groups`` is their effective number of groups, None where they have none.
-    """
+    """Answers below ``threshold`` are not given; those above are right with ``accuracy``; ``groups``: in effect."""
 
     threshold: float = Field(ge=0, le=1)
     accuracy: float = Field(gt=0, lt=1)
@@ -67,15 +56,7 @@ class Abstain(Part):
 
 
 class Refit(Part):
-    """Of a model that was trained on all labelled rows: what is expected of it, from runs with the same settings.
-
-    Attributes:
-        rows: that it was trained on; ``judged_rows``: the fewest and the most that the judged runs were trained on.
-        judged_seeds: of the judged runs.
-        temperature: that was fitted on their answers; the model's probabilities are at it already.
-        metric: of ``expected``, their mean score on rows that they had not seen, with the interval ``low`` to ``high``
-            at ``confidence``; None where one run gives none.
-    """
+    """Of a model of all labelled rows: what is expected of it, from ``judged`` runs with the same settings."""
 
     rows: int
     judged_rows: tuple[int, int]

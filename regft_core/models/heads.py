@@ -1,14 +1,11 @@
 """Heads of ours: a plain one on pooled token vectors, and answers by a masked-LM head, the same for every family.
 
-The family's own head (``pooling: head``) is transformers' class. Here the encoder has no pooler, and behind it come
-pooling, dropout and one linear. For pairs that are encoded separately, the linear reads both vectors, their difference
-and their product (InferSent, Conneau et al. 2017; Sentence-BERT, Reimers and Gurevych 2019). Unlike there, vectors are
-scaled to one length first: without this a solved head on 300 pairs of STS-B is 5 points worse than with it (80.6
-against 85.9, MiniLM) and 7 below the bare cosine (87.2).
+Behind an encoder without pooler come pooling, dropout and one linear. For pairs that are encoded separately, the linear
+reads both vectors, their difference and their product (InferSent, Conneau et al. 2017; Sentence-BERT, Reimers and
+Gurevych 2019), scaled to one length first: without this a solved head on 300 pairs of STS-B loses 5 points.
 
 At a mask (``pooling: mask``) the logits are those of the masked LM at the mask of a row, for one token per label (Gao
-et al., 2021, equation 1). Which token is the mask, and which ones stand for labels, are buffers, so that weights alone
-say how a row is read. The preparation of a phase that trains on labels sets both.
+et al., 2021, equation 1). The mask and these tokens are buffers, which the preparation of a phase sets.
 """
 
 from __future__ import annotations
@@ -48,11 +45,7 @@ def _rule(pooling: str) -> SimpleNamespace:
 
 
 def pair_features(pooled: Tensor, layers: int = 1) -> Tensor:
-    """[u, v, |u - v|, u * v], [B, 4d], of vectors [2B, d] whose rows 2i and 2i + 1 become u and v of example i.
-
-    u and v are the vectors scaled to a root mean square of 1, in each of ``layers`` of d / layers numbers, so that all
-    four parts are of one size, and the sum of the last is d times the (mean) cosine.
-    """
+    """[u, v, |u - v|, u * v], [B, 4d], of vectors [2B, d], scaled to a root mean square of 1 in each of ``layers``."""
     parts = pooled.unflatten(-1, (layers, -1))
     scaled = (parts / parts.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)).flatten(1)
     first, second = scaled[0::2], scaled[1::2]
@@ -83,15 +76,10 @@ class _Classifier(nn.Module):
 class PooledClassifier(_Classifier):
     """Encoder, pooling, dropout and one linear, with the surface of a transformers classifier.
 
-    The encoder's parameters have the names that they have in the family's own classifier. BART is pooled over the
-    last hidden states of its decoder, which are what its own head reads.
-
     Attributes:
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
         layers: how many of the last layers are pooled, side by side.
-        parts: a solved head's weights of the parts of width H that the linear reads: the vector of each layer, of pairs
-            four times as many. The last layer counts as much as all below it together.
-        summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
+        parts: a solved head's weights of the parts of width H; the last layer counts as much as all below together.
     """
 
     def __init__(self, encoder: Any, *, pooling: str, rows_per_example: int = 1) -> None:
@@ -111,10 +99,7 @@ class PooledClassifier(_Classifier):
         self.classifier = nn.Linear(config.hidden_size * len(self.parts), config.num_labels)
 
     def forward(self, windows: Tensor | None = None, **inputs: Tensor) -> ClassifierOutput:
-        """Logits [B, K] of ``B * rows_per_example`` texts with ``inputs`` [rows, n].
-
-        ``windows`` [texts, rows] is the mean over the rows of each text as a matrix; None where each has one row.
-        """
+        """Logits [B, K] of ``inputs`` [rows, n]; ``windows`` [texts, rows]: the mean over the rows of each text."""
         states, mask = self._states(inputs), inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones(states[-1].shape[:2], dtype=torch.int64, device=states[-1].device)
@@ -182,13 +167,9 @@ BELOW = 0
 
 
 def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
-    """Return the depth of every parameter of ``names``, which are names in the plain model.
+    """Return the depth of every parameter of ``names``: 0 (``BELOW``) of embeddings, 1 to N of layers, N + 1 behind.
 
-    0 (``BELOW``) are the embeddings, projections behind them and what several layers share (relative positions);
-    1 to N the layers in the order of the forward pass (BART: encoder, then decoder); N + 1 what comes
-    after the last layer: a final norm, the pooler, the head.
-
-    Raises ModelError where layers share their weights (ALBERT): none of them lies above another.
+    Raises ModelError where layers share their weights (ALBERT).
     """
     layers: dict[str, int] = {}
     for site in sites.layers:
@@ -210,10 +191,7 @@ def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
 
 
 def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
-    """Name of the last linear with ``outputs`` outputs among the newly drawn parameters ``head`` (``Sites.head``).
-
-    Raises ModelError where the head does not end with a linear that has a bias.
-    """
+    """Name of the last linear with ``outputs`` outputs among parameters ``head``. ModelError without a bias."""
     new = frozenset(head)
     linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     found = [name for name, module in linears if module.out_features == outputs and f"{name}.weight" in new]

@@ -16,11 +16,7 @@ TRAINED_HEAD = "its masked-LM head was trained on the task's training text, the 
 
 
 def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.Generator) -> Tensor:
-    """Choose the positions to mask among the ``maskable`` ones, both as booleans ``[B, n]``.
-
-    ``rule``: ``count`` takes max(1, round(rate * maskable positions)) of every row that has any, ``bernoulli`` each
-    with probability ``rate``.
-    """
+    """Choose positions to mask, as booleans ``[B, n]``: a ``rate`` of each row (``count``), or each with it."""
     scores = torch.rand(maskable.shape, generator=generator, device=maskable.device)
     if rule == "bernoulli":
         return (scores < rate) & maskable
@@ -66,10 +62,7 @@ def own_parameters(head: torch.nn.Module, model: torch.nn.Module) -> dict[str, t
 
 
 def take_head(method: Regulariser, head: torch.nn.Module, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
-    """Give a masked-LM head that the checkpoint lacks the weights of the phase that the option ``head`` names.
-
-    Raises ModelError where no phase trained the head, or it has no weights beside those that it shares with ``model``.
-    """
+    """Give a masked-LM head that the checkpoint lacks the weights of the phase of the option ``head``."""
     own, phase, name = own_parameters(head, model), method.options.head, method.trainee.source.name
     state = {} if phase is None else handed[phase].of("masked_lm")
     if not own:

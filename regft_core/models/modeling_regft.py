@@ -1,9 +1,8 @@
 """A classifier that regft exported, for transformers: pass ``trust_remote_code=True`` to load it.
 
-The encoder is transformers' own class. This file adds what no class of transformers does: a linear head on pooled token
-vectors, windows over long texts, the two texts of a pair encoded separately, and answers at a mask. Inputs are what the
-tokenizer of this folder gives for a text or a pair, with ``truncation=True`` for long ones. An input that was not
-prepared as in training raises ValueError. Only torch and transformers are needed.
+The encoder is transformers' own class. This file adds pooling with a linear head, windows over long texts, the texts of
+a pair encoded separately, and answers at a mask. Inputs are what the tokenizer of this folder gives for a text or a
+pair (``truncation=True``); one that was not prepared as in training raises ValueError.
 """
 
 from __future__ import annotations

@@ -42,11 +42,9 @@ def require_onnx() -> None:
 
 
 def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> float:
-    """Write ``model.onnx`` of a ``model`` on the CPU, for batches of any size and length.
+    """Write ``model.onnx`` for any size and length; return the largest difference of logits on ``batch`` [rows, n].
 
-    Returns the largest difference of logits between torch and onnxruntime on ``batch``, inputs [rows, n] of real rows.
-    Raises ExportMismatch where it is above ``TOLERANCE``, ModelError where a package is missing or the graph of this
-    family cannot be traced.
+    Raises ExportMismatch where it is above ``TOLERANCE``, ModelError without a package or where it cannot be traced.
     """
     require_onnx()
     typed = takes_token_types(model)

@@ -1,8 +1,7 @@
 """A loaded classifier in another precision, to answer with: bf16, or int8 on a CPU.
 
 int8 multiplies 8-bit integers in the linear layers of the encoder: weights with one scale per output, inputs with one
-per row, found as rows come (dynamic, symmetric quantisation; LLM.int8(), Dettmers et al., NeurIPS 2022, section 2,
-without its outliers). Embeddings, norms, attention and the head stay in fp32.
+per row (dynamic, symmetric quantisation; LLM.int8(), Dettmers et al., NeurIPS 2022, section 2, without its outliers).
 """
 
 from __future__ import annotations
@@ -49,12 +48,7 @@ class Int8Linear(nn.Module):
 
 
 def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
-    """The classifier, changed in place, as it answers in ``precision`` (fp32, bf16 or int8).
-
-    For bf16 the weights of linear layers are stored in it, once for all; ``evaluate.logits`` then casts inputs.
-
-    Raises ModelError, about ``where`` the model is from, when the device or the encoder cannot.
-    """
+    """The classifier, changed in place, as it answers in ``precision`` (fp32, bf16, int8). Raises ModelError."""
     if precision == "fp32":
         return model
     kind = torch.device(device).type

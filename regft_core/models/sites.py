@@ -1,8 +1,4 @@
-"""Where methods act on an encoder: embeddings, layer inputs, the place after attention, weights, the head.
-
-``find_sites`` reads the family's row in ``families``; ``SiteHooks`` lets a method see and replace hidden tensors. Ask
-for the sites right after loading, before any parametrization renames parameters.
-"""
+"""Where methods act on an encoder: embeddings, layer inputs, the place after attention, weights, the head."""
 
 from __future__ import annotations
 
@@ -20,12 +16,7 @@ from regft_core.models.architectures import Architecture, LayerStack, architectu
 
 @dataclass(frozen=True, eq=False)
 class LayerSite:
-    """One layer as it is passed through in a forward pass.
-
-    ``index`` counts from 0 over all stacks (BART: encoder, then decoder). ALBERT calls one module several times; each
-    call is a site of its own. Tensors at a site are [B, n, H], or [n, B, H] when ``batch_dim`` is 1 (XLNet). For
-    ``after_attention`` and ``pre_norm`` see ``LayerStack``.
-    """
+    """One layer as it is passed through; ``index`` counts over all stacks. Tensors are [B, n, H], XLNet's [n, B, H]."""
 
     index: int
     stack: str
@@ -38,11 +29,7 @@ class LayerSite:
 
 @dataclass(frozen=True)
 class EmbeddingSite:
-    """One look-up of word embeddings in a forward pass: one per stack (BART: encoder, then decoder).
-
-    Tensors there are [B, n, E], or [n, B, E] when ``batch_dim`` is 1; E is smaller than H in families that project
-    embeddings. BART's decoder reads the input moved right by one start token.
-    """
+    """One look-up of word embeddings, one per stack; tensors are [B, n, E], or [n, B, E] when ``batch_dim`` is 1."""
 
     index: int
     stack: str
@@ -54,12 +41,8 @@ class Sites:
     """The places of one model at which methods act; parameters are full names in the model.
 
     Attributes:
-        architecture: family, e.g. ``roberta`` also for XLM-R and CamemBERT.
         embedding_layers: indices of the layers whose input is an embedding output.
-        mixable: weight matrices that were pretrained: every linear inside the layers, linears between embeddings
-            and layers (ELECTRA, ALBERT, DeBERTa), the pooler or ModernBERT's head when the checkpoint has them, XLNet's
-            raw q, k, v, o, r [d, heads, d_head]. DeBERTa v1's packed in_proj is one matrix. Not embeddings,
-            convolutions or the new head.
+        mixable: weight matrices that were pretrained, also the pooler's; not embeddings, convolutions or the new head.
         perturbable: weights and biases inside layers, without norms and without XLNet's segment embedding.
         head: newly drawn parameters.
     """
@@ -75,10 +58,7 @@ class Sites:
     layer_norms: frozenset[str] = field(repr=False)
 
     def layer_numbers(self, option: str, given: Literal["all"] | Sequence[int]) -> list[int]:
-        """Sorted indices of layers, of which negative ones count from the top.
-
-        Raises ModelError, which says by ``option`` where they were given, where the model has no such layer.
-        """
+        """Sorted indices of layers; negative ones count from the top. ModelError, about ``option``, for others."""
         count = len(self.layers)
         chosen = range(count) if given == "all" else [i + count if i < 0 else i for i in given]
         if any(not 0 <= i < count for i in chosen):
@@ -130,9 +110,8 @@ _Entry = tuple[Callable[[Tensor, Any], Tensor], frozenset[int] | None, bool]
 class SiteHooks:
     """Calls functions on the tensors at layer sites and puts the results, of the same shape and dtype, in their place.
 
-    Functions act at all layers, or at those of the site indices ``layers``. They run in the order of registration, each
-    on the previous one's result, and only while the model is in training mode (``always=True`` also in eval). Random
-    ones must be keyed by step and site: a layer may be recomputed.
+    They run in the order of registration, at the site indices ``layers`` (None: all), only in training mode unless
+    ``always``. Random ones must be keyed by step and site: a layer may be recomputed.
     """
 
     def __init__(self, model: nn.Module, sites: Sites) -> None:
@@ -170,10 +149,7 @@ class SiteHooks:
         self._outputs.append(self._entry(function, layers, always))
 
     def on_word_embedding(self, function: EmbeddingHook, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on word embeddings as they are looked up, before all else.
-
-        The tensor depends on the embedding table; a function that must not train it detaches.
-        """
+        """Call ``function(tensor, site)`` on looked-up word embeddings; one that must not train them detaches."""
         if not self._words:
             table = self._model.base_model.get_input_embeddings().weight  # type: ignore[operator,union-attr]
             for module in self._model.modules():
@@ -182,11 +158,7 @@ class SiteHooks:
         self._words.append((function, None, always))
 
     def on_embedding_output(self, function: TensorHook, always: bool = False) -> None:
-        """Call ``function(tensor, site)`` on what a whole stack reads, after norm and dropout of the embeddings.
-
-        As :meth:`on_layer_input` of the first layers, and before any function there in DeBERTa v2, whose
-        convolution reads the embedding output beside the first layer.
-        """
+        """Call ``function(tensor, site)`` on what a whole stack reads, in DeBERTa v2 before its convolution."""
         encoder: Any = getattr(self._model.base_model, "encoder", None)
         if getattr(encoder, "conv", None) is None:
             self.on_layer_input(function, self._sites.embedding_layers, always)
@@ -271,11 +243,7 @@ def takes_token_types(model: Any) -> bool:
 def classify(
     model: Any, batch_inputs: Mapping[str, Tensor], need_hidden: bool = False, padded: bool | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H].
-
-    The hidden states are what the head receives (BART: the decoder's), so a loss on them reaches the whole encoder.
-    ``padded`` says whether any token is padding (:func:`prepared_mask`); None: not known.
-    """
+    """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H], which the head receives."""
     inputs = dict(batch_inputs)
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)

@@ -1,7 +1,4 @@
-"""Where a pretrained encoder comes from: a pinned alias, a local directory, or the hub at a revision.
-
-Nothing here imports torch. The content hashes are part of every run's key: the same bytes are the same model.
-"""
+"""Where a pretrained encoder comes from: a pinned alias, a local directory, or the hub at a revision. No torch here."""
 
 from __future__ import annotations
 
@@ -47,8 +44,8 @@ _SIZES = {
 class ModelSource:
     """A pretrained encoder on this disk, which is read by ``opened`` only.
 
-    ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the tokenizer's files,
-    wherever they lie; ``files`` are the names and hashes of all. ``revision`` is the hub commit, None elsewhere.
+    ``content_sha256`` covers config.json and the safetensors weights, ``tokenizer_sha256`` the tokenizer's files;
+    ``files`` are names and hashes of all. ``revision`` is the hub commit, None elsewhere.
     """
 
     path: Path
@@ -59,10 +56,7 @@ class ModelSource:
     files: tuple[tuple[str, str], ...]
 
     def opened(self) -> Path:
-        """Return the directory, to be read now: its files are what the hashes say.
-
-        Raises InputChanged where a file was replaced, added or removed since, ModelError where there is no encoder.
-        """
+        """Return the directory, to be read now. InputChanged where a file is not what the hashes say, ModelError."""
         known, now = dict(self.files), _read_files(self.path, self.name)
         if changed := sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)):
             where = f"encoder '{self.name}' ({self.path})"
@@ -75,10 +69,7 @@ class ModelSource:
 
 
 def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
-    """Find the encoder that ``params.yaml`` names: an alias, a directory or a hub id, which may be downloaded.
-
-    Raises ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
-    """
+    """Find the encoder that ``params.yaml`` names, or download it from the hub at its revision. Raises ModelError."""
     name, commit = encoder.name, None
     path = _local_path(name, root)
     if name in ALIASES:
@@ -123,10 +114,7 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
 
 
 def _problems(path: Path, encoder: EncoderConfig) -> Iterator[tuple[str, ModelError]]:
-    """Yield what is wrong with an encoder's folder, each with the key below ``model`` that may be at fault.
-
-    Raises ModelError where its configuration is wrong: nothing else can be checked then.
-    """
+    """Yield what is wrong with an encoder's folder, with the key below ``model``. Raises ModelError."""
     refuse_adapters(path)
     refuse_paths(path)
     config = read_model_json(path / "config.json", encoder.name)

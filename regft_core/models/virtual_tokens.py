@@ -1,9 +1,4 @@
-"""Virtual tokens: trained keys and values before those of every layer, or trained vectors before the word embeddings.
-
-The families that look their attention function up (``AttentionInterface``) get one that puts the rows of a table before
-the layer's own keys and values and then calls the usual scaled dot product. The sequence, its positions and its outputs
-stay as they are. Vectors before the words lengthen the sequence.
-"""
+"""Virtual tokens: trained keys and values before those of every layer, or trained vectors before the words."""
 
 from __future__ import annotations
 
@@ -34,8 +29,7 @@ _OWNERS: WeakKeyDictionary[nn.Module, KeyValuePrefixes] = WeakKeyDictionary()
 class KeyValuePrefixes:
     """The rows of ``table`` as keys and values of every layer of a classifier of one of ``FAMILIES``.
 
-    ``table`` [P, 2 * N * kv] has key and value of each of N layer sites in turn; kv is the width of the layer's keys. A
-    site is a layer as it is passed through, so ALBERT's shared layer has N prefixes.
+    ``table`` [P, 2 * N * kv] has key and value of each of N layer sites in turn; kv is the width of the layer's keys.
     """
 
     def __init__(self, model: Any, sites: Sites, hooks: SiteHooks, table: Tensor) -> None:
@@ -100,9 +94,8 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 class Prompts:
     """Puts the rows of ``table`` [P, E] before the word embeddings of every forward pass.
 
-    The encoder reads P + n positions, padding on the left before them; segment ids of the new ones are 0. With
-    ``strip`` hidden states begin with the text again before anything reads them, and a pooler inside the encoder reads
-    the text's own first token. A head that pools over the attention mask always gets them stripped.
+    The encoder reads P + n positions, padding on the left before them. With ``strip``, and always where a head pools
+    over the attention mask, hidden states begin with the text again before anything reads them.
     """
 
     def __init__(self, trainee: Trainee, table: Tensor, *, method: str, strip: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as functional
@@ -15,10 +14,9 @@ SQUARINGS = 24
 
 
 def largest_singular_value(weight: Tensor) -> Tensor:
-    """That of W ``[K, H]`` with few rows, by products alone; to the precision of fp32.
+    """That of W ``[K, H]`` with few rows, by products alone (a GPU's solver makes the host wait); precise to fp32.
 
-    A GPU's solver tells the host whether it converged, which waits. The trace of P W W', with P the limit of the powers
-    of W W' at trace 1, is the square of the value, and its gradient that of the value.
+    The trace of P W W', with P the limit of the powers of W W' at trace 1, is the square of the value.
     """
     gram = weight.double() @ weight.double().T
     power = gram.detach()
@@ -52,14 +50,7 @@ class View(nn.Module):
 
 
 class LowRank(nn.Module):
-    """``scale * B A dropout(x)``, to be added to a linear map of x; 0 at the start because B is.
-
-    Args:
-        inputs, outputs: width of x and of the linear's output.
-        rank: rows of ``a`` [rank, inputs] and columns of ``b`` [outputs, rank].
-        dropout: probability with which entries of x are dropped before A while training.
-        generator: random stream of A, uniform between -1 and 1 over the root of ``inputs``.
-    """
+    """``scale * B A dropout(x)``, to be added to a linear map of x; A [rank, inputs] is drawn, B [outputs, rank] 0."""
 
     def __init__(
         self, inputs: int, outputs: int, *, rank: int, scale: float, dropout: float, generator: torch.Generator
@@ -82,10 +73,6 @@ class LowRank(nn.Module):
         return ((self.b.double() @ self.a.double()) * self.scale).to(self.b.dtype)
 
 
-#: Entries of the rows that are mixed at once on a CPU.
-ROWS_CHUNK = 1 << 15
-
-
 class WeightMixing(nn.Module):
     """Maps a task weight W to a mix of W and its pretrained value W0.
 
@@ -94,12 +81,8 @@ class WeightMixing(nn.Module):
     - ``convex``: ``m W + (1 - m) W0`` with ``m = a1 a2 / r``.
     - ``full_rank``: ``m W + (1 - m) W0`` with one free entry of m per weight.
 
-    Tensors of more than two dimensions act as matrices ``[d, rest]``.
-
-    Args:
-        pretrained: W0, any shape with at least two dimensions; copied.
-        std: standard deviation of the initial attention around 1, before clipping to [0, 1].
-        generator: random stream of the initial attention.
+    Tensors of more than two dimensions act as matrices ``[d, rest]``. ``std``: standard deviation of the initial
+    attention around 1, before clipping to [0, 1].
     """
 
     pretrained: Tensor
@@ -125,12 +108,8 @@ class WeightMixing(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         matrix, pretrained = (tensor.reshape(tensor.shape[0], -1) for tensor in (weight, self.pretrained))
-        if self.rank == 1 and self.form != "full_rank":
-            mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self.form)
-        else:
-            own, kept = coefficients(self.attention, self.form, self.rank)
-            mixed = own * matrix + kept * pretrained
-        return mixed.reshape(self.shape)
+        own, kept = coefficients(self.attention, self.form, self.rank)
+        return (own * matrix + kept * pretrained).reshape(self.shape)
 
 
 def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Tensor, Tensor]:
@@ -143,59 +122,3 @@ def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Ten
     if form == "convex":
         return product, 1 - product
     return product, (1 - a1) @ (1 - a2) / rank
-
-
-class _RankOneMix(torch.autograd.Function):
-    """``own * W + kept * W0`` of matrices, bit for bit as the formula written out, and its gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, pretrained: Tensor, a1: Tensor, a2: Tensor, form: str) -> Tensor:
-        ctx.save_for_backward(weight, pretrained, a1, a2)
-        ctx.form = form
-        mixed = torch.empty_like(weight)
-        for rows in _rows(weight):
-            part = torch.mul(_own(a1[rows], a2, form), weight[rows], out=mixed[rows])
-            part.add_(_kept(a1[rows], a2, form).mul_(pretrained[rows]))
-        return mixed
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = gradients
-        weight, pretrained, a1, a2 = ctx.saved_tensors
-        to_weight, to_pretrained, *to_attention = ctx.needs_input_grad[:4]
-        found: list[Tensor | None] = [None] * 5
-        differentiable = torch.is_grad_enabled()  # somebody differentiates once more
-        for place, needed, part in ((0, to_weight, _own), (1, to_pretrained, _kept)):
-            if needed and differentiable:
-                found[place] = gradient * part(a1, a2, ctx.form)
-            elif needed:
-                target = found[place] = torch.empty_like(gradient)
-                for rows in _rows(gradient):
-                    torch.mul(gradient[rows], part(a1[rows], a2, ctx.form), out=target[rows])
-        if any(to_attention):
-            through_own, through_kept = gradient * weight, gradient * pretrained
-            if ctx.form == "convex":
-                through_own = through_own - through_kept
-                found[2], found[3] = through_own @ a2.t(), a1.t() @ through_own
-            else:
-                found[2] = through_own @ a2.t() - through_kept @ (1 - a2).t()
-                found[3] = a1.t() @ through_own - (1 - a1).t() @ through_kept
-        return tuple(found)
-
-
-def _own(a1: Tensor, a2: Tensor, form: str) -> Tensor:
-    """Coefficients of W from a column ``[d, 1]`` and a row ``[1, k]``, the bits that a matrix product gives."""
-    return a1 * a2
-
-
-def _kept(a1: Tensor, a2: Tensor, form: str) -> Tensor:
-    """Coefficients of W0, likewise."""
-    return 1 - a1 * a2 if form == "convex" else (1 - a1) * (1 - a2)
-
-
-def _rows(matrix: Tensor) -> list[slice]:
-    """Rows that are mixed at once: those that fit into a CPU's cache, elsewhere all of them."""
-    if matrix.device.type != "cpu":
-        return [slice(None)]
-    height = max(1, ROWS_CHUNK // max(1, matrix.shape[1]))
-    return [slice(start, start + height) for start in range(0, matrix.shape[0], height)]

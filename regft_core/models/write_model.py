@@ -1,7 +1,4 @@
-"""Write a fine-tuned model as a directory that transformers loads without regft (``exported_folder.py``).
-
-The written directory is loaded again and must reproduce the logits to the last bit before it gets its name.
-"""
+"""Write a fine-tuned model as a directory that transformers loads without regft (``exported_folder.py``)."""
 
 from __future__ import annotations
 
@@ -38,21 +35,14 @@ def export_model(
     temperature: float = 1.0,
     onnx: bool = False,
 ) -> Path:
-    """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
-
-    The directory appears complete or not at all; an earlier export under the same name is replaced in one step.
+    """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``, complete and checked.
 
     Args:
-        model: classifier with plain weights, possibly with hooks; it is not changed.
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
-        max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation is
-            asked for (pipelines: ``truncation=True``).
-        temperature: what the logits are divided by. It goes into the head's weights; a head at a mask, which shares
-            them with the embeddings, is written with the number.
-        onnx: write ``model.onnx``, too; the card then says how near its logits are.
+        max_length: tokens that the model was trained with, to which the written tokenizer truncates.
+        temperature: what the logits are divided by, in the head's weights, or as a number for a head at a mask.
 
-    Raises ExportMismatch where the reloaded model or tokenizer differs, ModelError where the model cannot be traced or
-    ``directory`` holds something else than a model, or StoreError.
+    Raises ExportMismatch where reloaded model or tokenizer differ, ModelError, StoreError.
     """
     refuse_foreign(directory, "config.json")
     expected = _logits(model, check_batch)
@@ -103,10 +93,7 @@ def _plain_copy(model: Any) -> Any:
 
 
 def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: bool, served: Served) -> Any:
-    """A copy that truncates to ``longest`` tokens where it is told to, and gives no token types that nobody takes.
-
-    Programs that read tokenizer.json alone get rows as the encoder reads them, of ``max_length`` tokens.
-    """
+    """A copy that truncates to ``longest`` tokens (tokenizer.json to ``max_length``), without unused token types."""
     tokenizer = copy.deepcopy(tokenizer)
     if served.instruction or served.windows > 1:
         tokenizer.truncation_side = "right"  # as data/prompts.py cuts

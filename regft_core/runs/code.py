@@ -1,8 +1,7 @@
 """The code in the key of a result: what is hashed, and that this process has loaded what is hashed. No torch here.
 
-DVC does not follow imports: a corrected loss would silently keep old results. So every file that the entries of a
-result (what computes, the plug-ins in use) can import is hashed, without comments, docstrings and annotations of
-functions, together with the data files beside it and the versions of the packages that it imports.
+Every file that the entries of a result (what computes, the plug-ins in use) can import is hashed, without comments,
+docstrings and annotations of functions, with the data files beside it and the versions of the packages that it imports.
 """
 
 from __future__ import annotations
@@ -123,9 +122,8 @@ _NO_DATA = (".py", ".pyc", ".pyi", "py.typed", ".md", "~")
 def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the folders that may hold data files of the modules ``used`` of a folder, each with the paths of those.
 
-    A file whose name begins with that of a module (``pats.json`` and ``pats_words/a.txt`` with that of ``pats.py``)
-    belongs to that module, others to every module of the folder; in a project's folder, which has settings, rows and
-    results, to none. A folder with modules has its own.
+    A file whose name begins with that of a module (``pats.json``, ``pats_words/a.txt``) belongs to it, others to every
+    module of the folder, in a project's folder to none. A folder with modules has its own.
     """
     modules, is_project = {path.stem for path in folder.glob("*.py")}, (folder / "params.yaml").is_file()
 
@@ -145,7 +143,7 @@ def _data_files(folder: Path, used: set[str]) -> Iterator[tuple[str, list[str]]]
 _LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}
 _LAZY |= {f"regft_core.lazy.{part}": "scipy" for part in ("optimize", "sparse", "special", "stats")}
 #: Packages that cannot change a number.
-NO_NUMBERS = ("pydantic", "pyyaml", "rich", "tqdm", "typing-extensions", "huggingface-hub", "safetensors")
+NO_NUMBERS = ("pydantic", "pyyaml", "rich", "tqdm", "typing-extensions", "huggingface-hub", "safetensors", "cachetools")
 #: What a package computes with although our code never imports it.
 COMPANIONS = {"transformers": ("tokenizers",)}
 
@@ -276,11 +274,7 @@ _CLOCK_NS = 10_000_000
 
 
 def load(scope: Scope) -> None:
-    """Import all modules of a scope, which a result is computed with; called again before the result is written.
-
-    Raises ConfigError as ``code_of``; InputChanged where this process may have loaded, or read, another content of a
-    file, or another version of a package, than there is now.
-    """
+    """Import all modules of a scope. InputChanged where this process may have loaded another content or version."""
     code = code_of(scope)
     changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]
     for module in code.files if not changed else ():

@@ -35,14 +35,10 @@ class Job:
 
     Attributes:
         values: tuned settings of the run, dotted; None where nothing is tuned.
-        trial: number of the trial that this is; None for a run of the grid.
-        fold: of the run's training rows, the fold that the trial is scored on; None where a share is set aside.
-        progress: folder of the progress board, or None.
+        trial: number of the trial that this is; ``fold``: that it is scored on, None where a share is set aside.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
-        until: the last stage that is meant.
-        refit: train on all labelled rows, with the settings of the evaluated runs; ``values`` are given then.
-        evaluated: of a refit, seed and tuned values of the evaluated runs that phases may average.
-        store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
+        refit: train on all labelled rows, with ``values``; ``evaluated``: seeds and values of runs to average.
+        store: the run store's folder where it is not that of ``params.yaml``.
     """
 
     root: str
@@ -66,7 +62,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
+        """The run among all of them: ``vanilla mrpc 300 seed 1``, ``vanilla mrpc 300 seed 1 trial 2``."""
         trial = "" if self.trial is None else f" trial {self.trial + 1}"
         fold = "" if self.fold is None else f" fold {self.fold + 1}"
         size = f"{self.size}{' refit' if self.refit else ''}"

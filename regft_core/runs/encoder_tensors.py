@@ -1,9 +1,4 @@
-"""Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
-
-A tensor with the bits of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json`` names it
-and the encoder's content hash. Drawn tensors (heads) are never left out: no file has them. What an earlier phase
-answers to the rows of another is computed here, too: this code is in the key of the phase that learns it.
-"""
+"""Weights that a run has in common with its encoder stay in the encoder's files; answers of earlier phases."""
 
 from __future__ import annotations
 
@@ -29,10 +24,7 @@ WEIGHTS = "weights"
 
 
 def load_pretrained(phase: RunPhase, task: Mapping[str, Any] | None = None) -> Any:
-    """Return the classifier that a phase begins with, before any edit, on the CPU, with the drawn head of seed 0.
-
-    ``task``: whose kind and labels it has, where that is not the task of the phase's rows.
-    """
+    """Return the classifier that a phase begins with, before any edit, on the CPU; ``task``: whose labels it has."""
     from regft_core.models.load import load_classifier
     from regft_core.schema import DropoutConfig
 

@@ -1,8 +1,4 @@
-"""The environment of a run, as far as its bits may depend on it: *recorded* with every result, and no part of its key.
-
-So a store filled on one machine serves another. Results of different environments are equal up to rounding only: the
-report refuses to compare them unless ``report.mixed_environments: mark``, and a killed run continues in its own alone.
-"""
+"""The environment of a run, as far as its bits may depend on it: *recorded* with every result, in no key."""
 
 from __future__ import annotations
 
@@ -30,10 +26,7 @@ def set_up(device: str, execution: ExecutionConfig) -> dict[str, Any]:
 
 
 def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
-    """Return device, CPU threads, and whether kernels are deterministic, as torch has them in this process.
-
-    ``cuda_graphs``: whether steps may be recorded, which is nothing that torch could be asked.
-    """
+    """Return device, CPU threads, and whether kernels are deterministic, as torch has them."""
     import torch
 
     kind = device.split(":")[0]

@@ -1,9 +1,4 @@
-"""Scores of epochs, to choose whose weights a run leaves or to be shown, and of merged models.
-
-``best_on_split`` sets a share of the training rows aside; ``best_on_dev_as_published`` takes the set that also judges
-the finished run, as several papers do, and is marked; ``training.epoch_scores`` looks at that set and chooses nothing.
-The code that is reachable from here is in the key of the runs whose epochs are judged, and of no others.
-"""
+"""Scores of epochs, to choose whose weights a run leaves or to be shown, and of merged models."""
 
 from __future__ import annotations
 
@@ -44,10 +39,7 @@ def judge(phase: RunPhase, examples: Sequence[Example]) -> Judge:
 
 
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
-    """Return the metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
-
-    A score is None where the model gave something that is no number. ``label``: of the phase, or of a member of it.
-    """
+    """Return the metric and [phase, rows, step, epoch, score] of every look, in order; a score may be None."""
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # larger values are better here
     chosen_on = "dev" if rule == "best_on_dev_as_published" else "held_out"  # training rows that were set aside
     scores = [

@@ -45,11 +45,7 @@ PREDICTIONS, LOGITS = "predictions/", "logits/"
 
 
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate (or find the evaluation of) one run, whose record of the stage finetune is ``trained``.
-
-    Returns the entry of ``runs`` in ``result.json``, with ``predictions`` (set -> lines of its file) and
-    ``evaluations``; those of a failed run are empty.
-    """
+    """Evaluate, or look up, one run: its entry in ``result.json``, ``predictions`` and ``evaluations``."""
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in shared} | {"cost": _cost(trained), "collapsed": None, "sets": {}}
     if trained["status"] != "ok":

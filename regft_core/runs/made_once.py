@@ -1,7 +1,4 @@
-"""A result is made once: by the code that this process has loaded, under a lock, for the key that it was asked for.
-
-The key is computed again before the result is written: where an input was edited meanwhile, nothing is stored.
-"""
+"""A result is made once, under a lock, for its key; where an input was edited meanwhile, nothing is stored."""
 
 from __future__ import annotations
 
@@ -41,8 +38,7 @@ def made_once(
         key: under which it is asked for; by default that of what is here.
         serves: whether a finished run has what is asked of it.
 
-    Raises InputChanged: what is here has another key, an input was edited or packages were installed meanwhile, or this
-    process has loaded other code.
+    Raises InputChanged where what is here has another key, an input, package or loaded code was edited meanwhile.
     """
     settled = identity(context) if key is None else None
     key = key or sha256_json(settled)

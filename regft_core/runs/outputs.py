@@ -78,11 +78,7 @@ def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any
 
 
 def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
-    """Write the folder of a stage, which appears as a whole or not at all, sealed with its keys (``work.py``).
-
-    ``settings``: beside the runs; with ``primary``, the metric, for an evaluation. ``records``: of ``RunRecord``, with
-    ``curve`` and ``diagnostics`` ([phase, step, name, value]), or ``predictions`` (set -> lines) and ``evaluations``.
-    """
+    """Write the folder of a stage as a whole, sealed with its keys; ``settings`` of an evaluation have ``primary``."""
     runs = [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
     with atomic_directory(target) as folder:
         evaluated = "primary" in settings
@@ -108,10 +104,7 @@ def write_folder(target: Path, settings: Plain, records: Sequence[Plain], keys: 
 
 
 def trains_encoder(context: Context) -> bool:
-    """Return whether any phase takes optimiser steps that change what the encoder computes, as its methods declare.
-
-    LoRA, prefix and prompt tuning freeze the encoder's own tensors and train what they put into it.
-    """
+    """Return whether any phase takes optimiser steps that change the encoder's own tensors or its structure (LoRA)."""
 
     def frozen(phase: RunPhase) -> bool:
         freezing = [entry.declares for entry in phase.acting if entry.declares.freezes_encoder]

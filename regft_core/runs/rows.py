@@ -1,7 +1,4 @@
-"""The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on.
-
-Draws are pure functions of (seed, task, size) and of (seed, phase, member).
-"""
+"""The rows of a phase: those of the cell, other rows of its task, or another task's; which of them it trains on."""
 
 from __future__ import annotations
 
@@ -43,14 +40,10 @@ class PhaseRows:
     """Rows of one phase of one run, read when they are first asked for.
 
     Attributes:
-        task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
-        files: where they are, one file after the other.
+        task: content of ``task.json`` in the folder ``dataset``; ``files``: with rows, one after the other.
         draw: size, seed, task and whether it is stratified, of a draw among them; None for all.
-        labelled: whether the labels are the task's, else all are 0; ``taught``: whether the head answers the task all
-            the same, as an earlier phase does.
-        judging: file with texts that are left out. Two tasks may label one file; where a development set is drawn from
-            its rows, the other task has all of them.
-        held_out: identifiers of rows that are left out with all others of their groups; ``texts``: of rows left out.
+        labelled: whether labels are the task's, else all are 0; ``taught``: whether the head answers it all the same.
+        judging: file with texts that are left out, as ``texts``, and rows of the groups of ``held_out``.
     """
 
     task: dict[str, Any]
@@ -143,8 +136,8 @@ def with_more_rows(
 ) -> TrainingConfig:
     """``training`` of a phase with ``max_steps`` and ``warmup_steps`` scaled by its rows, rounded up.
 
-    A phase on another task's rows, or on a number of rows of its own, stays as it is unless it takes the steps of all
-    rows. ``judged``, ``now``: rows of each set in the evaluated runs, which have ``size``, and in this one.
+    A phase on other rows than the cell's stays as it is unless it takes the steps of all rows. ``judged``, ``now``:
+    rows of each set in the evaluated runs, which have ``size``, and in this one.
     """
     data, own = phase.data, phase.data.steps == "own"
     if own and (data.task not in (None, task) or data.size not in (None, "full")):
@@ -166,10 +159,9 @@ def split_rows(
     groups: Sequence[str] | None = None,
     setting: str = "data.split",
 ) -> tuple[list[int], list[int]]:
-    """Return row numbers to train on, int(share * count), and those set aside; each draw is independent.
+    """Return row numbers to train on, int(share * count), and those set aside; with ``groups`` whole ones.
 
-    With ``groups``, one for each row, whole groups are set aside, as near to the share as they allow. DataError where
-    nothing is left to train on, or all rows are of one group.
+    Raises DataError where nothing is left to train on, or all rows are of one group.
     """
     if share == 1.0:
         return list(range(count)), []

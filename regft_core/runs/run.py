@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from regft_core.runs.context import Context, Job, Stage
+from regft_core.runs.context import Job, Stage
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import Record, choice_of, finetune, search
+from regft_core.runs.train import Record, chosen, finetune, search
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import open_project
 
@@ -18,8 +18,7 @@ def run(
 ) -> dict[Stage, Record]:
     """The record of every stage of one run up to ``until``, with the values that its trials choose, if any."""
     project = project or open_project(Path(job.root))
-    tuned = choice_of(job, project, device=device)
-    context = Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)
+    context, tuned = chosen(job, project, device)
     records: dict[Stage, Record] = {"search": search(context) | ({} if tuned is None else {"tuned": tuned})}
     if until != "search":
         records["finetune"] = finetune(context, records["search"])

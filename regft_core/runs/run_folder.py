@@ -32,11 +32,7 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRun:
-    """A complete run: identity, result, files, and its tensors unless pruned; its time is when these were read.
-
-    Raises ``DamagedRun`` where sizes of files, or hashes of identity and result, are not those of the manifest, and
-    another ``StoreError`` when the system refuses to read it.
-    """
+    """A complete run: identity, result, files, and its tensors unless pruned. Raises ``DamagedRun``, ``StoreError``."""
 
     def __init__(self, key: str, path: Path) -> None:
         self.key = key
@@ -57,10 +53,7 @@ class StoredRun:
             raise DamagedRun(key, path, text_of(error)) from error
 
     def check(self, hashed: tuple[str, ...] | None = None) -> None:
-        """Compare all files with the manifest, their hashes too (only of ``hashed``).
-
-        Raises ``DamagedRun``, and ``Unreadable`` when the system refuses to read one, which is no damage.
-        """
+        """Compare files, and hashes (only of ``hashed``), with the manifest. Raises ``DamagedRun``, ``Unreadable``."""
         gone = self.pruned
         for name in self.entries:
             if name not in gone:
@@ -128,11 +121,7 @@ class StoredRun:
 
 @dataclass
 class OpenRun:
-    """The exclusive right to produce one run, within the block of ``RunStore.open``.
-
-    ``finished`` is the complete run if there is one: train only where its tensors were pruned and are needed. Leaving
-    early or dying keeps the checkpoint (in ``path``) for the next process that opens the key.
-    """
+    """The exclusive right to produce one run; leaving early or dying keeps the checkpoint in ``path``."""
 
     key: str
     identity: Mapping[str, Any]
@@ -186,13 +175,8 @@ class OpenRun:
     ) -> StoredRun:
         """Make the run complete in one step and drop its checkpoint; a failed training is a result, too.
 
-        Args:
-            tensors: name (``weights``) -> named tensors; ``files``: relative path (``predictions/dev.jsonl``) -> text.
-            require_same_tensors: whether tensors in the place of pruned ones must have their hashes, for numbers that
-                were derived from those would describe another model. False: the new run replaces the old one.
-
-        Raises StoreError where the disk refuses (the checkpoint stays), and what the guard raises, which is called
-        last: nothing is stored then, and the checkpoint goes.
+        ``files``: relative path -> content. ``require_same_tensors``: as those of the stored result, if pruned ones are
+        replaced. Raises StoreError where the disk refuses, and what the guard raises: nothing is stored then.
         """
         contents = {IDENTITY: json_text(self.identity), RESULT: json_text(result), **(files or {})}
         with atomic_directory(self.target, self.path / "commit") as folder:

@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunPhase:
-    """One phase of one ``run``.
-
-    Attributes:
-        declared: the phase as the method has it.
-        seed: its own seed, else the run's.
-        entries: its regularisers with their options; ``acting``: those whose strength is not 0.
-        encoder: the section ``model`` of ``params.yaml`` with what task, method and phase override.
-    """
+    """One phase of one ``run``, as ``declared`` by the method; ``acting`` entries are those whose strength is not 0."""
 
     def __init__(self, run: Context, declared: Phase) -> None:
         self.run, self.name, self.declared = run, declared.name, declared
@@ -137,10 +130,7 @@ class RunPhase:
         return self._rows(DataConfig(task=self.declared.data.task, size="full", labels=False))
 
     def _rows(self, data: DataConfig) -> PhaseRows:
-        """The cell's own rows, or rows of a task drawn where ``data`` asks for them, ``unlabelled`` texts among them.
-
-        None has a text that the run is evaluated on.
-        """
+        """The cell's own rows, or rows drawn of a task with its ``unlabelled`` texts; none that is evaluated on."""
         run, task = self.run, data.task or self.run.job.task
         own = task == run.job.task
         described, dataset = run.task if own else described_task(run.root, task), dataset_folder(run.root, task)

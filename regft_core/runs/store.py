@@ -1,10 +1,9 @@
-"""The run store: finished runs that are reused, killed runs that are resumed.
+"""The run store: finished runs that are reused, killed runs that are resumed. Imports torch for tensors only.
 
-Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``, ``result.json``,
+``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``, ``result.json``,
 ``<name>.safetensors``, other files, ``manifest.json`` with their hashes). Beside it, ``<key>.partial/`` is one that is
-being trained (its checkpoint), ``<key>.lock`` is locked by the process that trains it, and ``<key>.damaged/`` is a run
-that was found damaged. The key is the hash of everything that determines the run, so projects and machines may share
-a store. Nothing here imports torch before tensors are read or written.
+being trained, ``<key>.lock`` is locked by its process, and ``<key>.damaged/`` was found damaged. The key is the hash of
+everything that determines the run, so projects and machines may share a store.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ class Pruned(NamedTuple):
 
 
 class RunStore:
-    """Finished and unfinished runs under ``path``; cheap to make, safe to use from many processes.
-
-    ``stored_only``: to look runs up. ``NotStored`` is raised for any run that is not complete.
-    """
+    """Runs under ``path``, for many processes; ``stored_only``: ``NotStored`` is raised for what is not complete."""
 
     def __init__(self, path: Path | str, budget_bytes: int | None = None, *, stored_only: bool = False) -> None:
         self.path = Path(path)
@@ -62,10 +58,7 @@ class RunStore:
         return self.path / "runs" / key[:2] / key
 
     def get(self, key: str) -> StoredRun | None:
-        """Return the complete run of ``key``, or None; a damaged run counts as absent. Needs no lock, writes nothing.
-
-        StoreError when the system refuses to read it, ``NotStored`` in a store to look runs up.
-        """
+        """Return the complete run of ``key``, or None, also for a damaged one. Raises StoreError, ``NotStored``."""
         path = self.directory(key)
         try:
             if path.is_dir():
@@ -92,9 +85,7 @@ class RunStore:
     ) -> Iterator[OpenRun]:
         """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        ``guard`` is called right before the run becomes complete: if it raises, nothing is stored. ``environment`` may
-        decide on bits without being in the identity: a checkpoint of another one is not continued. StoreError if the
-        store cannot be written, ``NotStored`` in a store to look runs up.
+        ``guard`` may refuse before the run becomes complete. A checkpoint of another ``environment`` is not continued.
         """
         if self.stored_only:
             raise NotStored(key)
@@ -190,8 +181,7 @@ class RunStore:
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget (by default the store's, if it has one).
 
-        Damaged runs that were set aside go first, as a whole; then weights of complete runs (results stay) and
-        checkpoints. Keys in ``keep`` and open runs are spared, so more than the budget may remain, with a warning.
+        Damaged runs go first, as a whole; results stay. Keys in ``keep`` and open runs are spared, with a warning.
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:

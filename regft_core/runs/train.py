@@ -1,9 +1,7 @@
 """The training of one run: its trials, if any, the phases before fine-tuning, and fine-tuning from what they left.
 
-Each phase, and each trial, is stored as a result of its own. With ``selection: split`` a trial trains on a share of the
-run's training rows and is scored on the rest; the run is then trained on all of its rows with the chosen values (nested
-selection: Cawley and Talbot, JMLR 2010). With ``dev_as_published`` a trial trains on all rows and the dev set chooses,
-so the chosen trial is the run; that is marked.
+With ``selection: split`` trials see a share of the training rows (nested selection: Cawley and Talbot, JMLR 2010); with
+``dev_as_published`` the dev set chooses, and the chosen trial is the run, marked.
 """
 
 from __future__ import annotations
@@ -115,10 +113,7 @@ def finetune(context: Context, searched: Record) -> Record:
 
 
 def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
-    """Return the declared passes of all phases relative to plain fine-tuning, None for an encoder of unknown size.
-
-    ``steps``: phase -> steps that it took, all members together.
-    """
+    """Return the declared passes of all phases relative to plain fine-tuning, None for an encoder of unknown size."""
     project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
     for phase in map(context.phase, steps):
         rows = len(phase.drawn()[0])
@@ -131,10 +126,7 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
 
 
 def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
-    """Return what was tried and chosen for the run of one seed (``Tuned``), from the records of the trials that choose.
-
-    A trial that failed for a seed is not chosen, unless all failed; of equal trials the first is taken.
-    """
+    """Return what was tried and chosen for the run of one seed (``Tuned``); a trial that failed only if all did."""
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0
 
     def merit(trial: int) -> tuple[float, int]:
@@ -182,10 +174,7 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
 
 
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
-    """Return the choice of the trials of one run of the grid; None where nothing is tuned, or the job has its values.
-
-    A trial that is not stored (any more) is run here; NotStored for a job that is ``stored_only``.
-    """
+    """Return the choice of the trials of one run; None where nothing is tuned. Missing trials are run, or NotStored."""
     trials = [] if job.refit or job.values is not None else trials_that_choose(project, job)
     if not trials or project.params.tuning is None:
         return None
@@ -252,14 +241,14 @@ def _score_scope(context: Context) -> Scope:
     return scope_of("evaluate", (), [task["kind"]], [task["primary"]], context.last.source)
 
 
-def chosen(job: Job, project: Project, device: str = "cpu") -> Context:
-    """Return a run with the values that its trials choose, where these are tuned; raises as ``choice_of``."""
+def chosen(job: Job, project: Project, device: str = "cpu") -> tuple[Context, Record | None]:
+    """Return a run with the values that its trials choose, and that choice; raises as ``choice_of``."""
     tuned = choice_of(job, project, device=device)
-    return Context(job if tuned is None else replace(job, values=tuned["values"]), device, project)
+    return Context(job if tuned is None else replace(job, values=tuned["values"]), device, project), tuned
 
 
 def beside(context: Context, method: str) -> Context:
     """The context of ``method``'s run beside that of ``context``."""
     if method == context.job.method:
         return context
-    return chosen(replace(context.job, method=method, values=None), context.project, context.device)
+    return chosen(replace(context.job, method=method, values=None), context.project, context.device)[0]

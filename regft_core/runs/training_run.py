@@ -1,7 +1,4 @@
-"""Train one phase of one run: build the model, let the regularisers prepare it, fit, loop.
-
-All that a phase's result depends on passes through here as plain values; the code reachable from here is in its key.
-"""
+"""Train one phase of one run: build the model, let the regularisers prepare it, fit, loop. This is in its key."""
 
 from __future__ import annotations
 
@@ -42,14 +39,13 @@ class PhaseInputs:
         entries: its regularisers with validated options.
         setting: what they may know of it; the weights of the classes follow from the rows.
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
-        encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
+        encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them; ``examples``: as text.
         unlabelled: tokenised texts without labels, where a regulariser reads such in its steps.
-        examples: the same rows as text, for what is fitted without the encoder.
-        groups: the group of each row, which folds of a fit keep together; None for a task without groups.
+        groups: the group of each row; None for a task without groups.
         labels: of the task whose rows these are; ``labelled``: whether they are learned.
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
-        features: kept vectors of the frozen encoder; None where it is not that of the checkpoint, as it is.
+        features: kept vectors of the frozen encoder; None where it is not that of the checkpoint.
     """
 
     entries: Sequence[tuple[type[Regulariser], Any]]
@@ -188,11 +184,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 
 @computing_alone()
 def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
-    """Run a phase to its end, with ``loop_options`` of :class:`Loop`; the trainee keeps its weight views in place.
-
-    RunFailed for a loss of NaN, ModelError where a regulariser cannot act on this encoder, RegftError where another
-    thread of this process loads or trains a model.
-    """
+    """Run a phase to its end, with ``loop_options`` of :class:`Loop`. Raises RunFailed, ModelError, RegftError."""
     phase = prepare(inputs, **loop_options)
     if (loop := phase.loop) is not None:
         phase.progression = loop.train()
@@ -204,10 +196,7 @@ def train(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
 
 
 def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:
-    """Return what is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
-
-    Of the last phase these are plain weights, with every view folded; before it, the trained ones behind views.
-    """
+    """Return what is stored of a phase: method state, kept tensors, ``weights`` (of the last one with views folded)."""
     stack, trainee = trained.stack, trained.trainee
     tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.setting.final else {}}
     tensors["decision"] = stack.decision()

@@ -1,8 +1,4 @@
-"""The files in ``work/``: where each is, how it is read, and what its folder was made from.
-
-``key.json`` in a folder has the keys of its content, as the plan gives them, and the hash of every other file. Where
-both are as planned and written the folder is left alone, whether a stage or ``dvc checkout`` put it there.
-"""
+"""The files in ``work/``: where each is, how it is read, and, in ``key.json``, what its folder was made from."""
 
 from __future__ import annotations
 
@@ -99,10 +95,7 @@ class Work:
         return Predictions(ids, gold, predicted, scored)
 
     def steps(self, name: str, cell: Cell, seeds: Sequence[int]) -> pd.DataFrame:
-        """Read ``CURVES`` or ``LOGGED`` of search and finetune, with ``COLUMNS``, in the order of ``seeds``.
-
-        Empty without the files. A number that was not recorded is NaN.
-        """
+        """Read ``CURVES`` or ``LOGGED`` of search and finetune, in the order of ``seeds``; empty without the files."""
         import pandas as pd
 
         readers, rows = COLUMNS[name], list[list[Any]]()

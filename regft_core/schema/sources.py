@@ -44,13 +44,6 @@ UNSAID = FileFormat()
 #: Owner and name: ``datasets`` takes a word alone (csv, text) for a reader of its own. No part can be ``.`` or ``..``.
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
 
-#: Labels of each generator by class index; those without make regression targets.
-GENERATED: dict[str, tuple[str, ...]] = {
-    "cue_sentence": ("negative", "positive"),
-    "cue_pair": ("different", "same"),
-    "cue_regression": (),
-}
-
 
 class HubSource(StrictModel):
     """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
@@ -99,12 +92,4 @@ class FilesSource(FileFormat):
     get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
 
 
-class BuiltinSource(StrictModel):
-    """Generated text with a controlled spurious cue (``regft_core/data/builtin.py``)."""
-
-    kind: Literal["builtin"]
-    generator: Literal["cue_sentence", "cue_pair", "cue_regression"]
-    options: dict[str, Any] = Field({})
-
-
-Source = Annotated[HubSource | PackageSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
+Source = Annotated[HubSource | PackageSource | FilesSource, Field(discriminator="kind")]

@@ -30,15 +30,7 @@ DIGITS = 6
 
 @dataclass
 class Counted:
-    """Counts of the rows of a file.
-
-    Attributes:
-        cut: to the model's length.
-        tokens, unknown: of all texts, and those that stand for what the vocabulary lacks.
-        empty: rows without prediction; ``unreadable`` of them hold something else than text, the others nothing.
-        words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
-        abstained, resumed: rows that the model is too unsure of to answer, and that an earlier call predicted.
-    """
+    """Counts of rows: ``cut`` to the model's length, ``empty`` without prediction; of ``tokens``, ``unknown`` ones."""
 
     SHOWN: ClassVar[int] = 3
 
@@ -72,11 +64,7 @@ def answers(
     kept: Sequence[Mapping[str, Any]] = (),
     scores: Iterator[Sequence[float]] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
-
-    An example is None for a row without a text, which gets no prediction. ``counted`` goes on counting; ``row`` is its
-    number of rows. ``scores`` begins with those of the examples that are there, where they were computed with others'.
-    """
+    """The lines of some rows: ``row``, what is ``kept`` of each, the ``answer_columns``; ``scores``: if known."""
     present = [example for example in examples if example is not None]
     if scores is None:
         scores = iter(model.scores(present).tolist() if present else [])
@@ -101,9 +89,6 @@ def answers(
         yield values
 
 
-# ---------------------------------------------------------------------------- files
-
-
 def rounded(value: float) -> float:
     """A predicted value to its first ``DIGITS`` digits, whatever its unit."""
     return float(f"{value:.{DIGITS}g}")
@@ -126,10 +111,7 @@ def encodable(text: str) -> str:
 
 
 class Writer:
-    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first.
-
-    Numbers in the columns ``scores`` have ``DIGITS`` digits in CSV, others all that they have.
-    """
+    """Writes one line per row, in a format of ``FORMATS``; in CSV ``scores`` have ``DIGITS`` digits."""
 
     def __init__(
         self, form: str, file: IO[str], columns: Sequence[str], scores: Sequence[str] = (), *, header: bool = True
@@ -172,15 +154,8 @@ def check_output(out: Path, data: Path, overwrite: bool) -> None:
         raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")
 
 
-# ---------------------------------------------------------------------------- the texts of new rows
-
-
 def format_of(path: Path, how: FileFormat, model: ServedModel) -> FileFormat:
-    """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
-
-    What quotes mean no file tells. Else a file that has the columns and is read whole is read as it is; its encoding is
-    completed last, for bytes of another one may be UTF-8 too.
-    """
+    """Return how a new file is read: as ``how`` says, completed as the training file where else it cannot be read."""
     said = {str(key): value for key, value in model.served.file_format.items()} | how.model_dump()
     alone = how.model_copy(update={"quoted": said.get("quoted", False)})
     completed, wanted = alone.model_copy(update=said), [*zip(OPTIONS, model.columns)]

@@ -101,10 +101,7 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
 
 
 def origin(source: ModelSource) -> tuple[str, str, str]:
-    """Hub id, revision and licence of an encoder; empty where its files do not say.
-
-    An alias has the bytes of one revision. The licence of a folder stands in the header of its README.md.
-    """
+    """Hub id, revision and licence (of the README.md's header) of an encoder; empty where its files do not say."""
     if (alias := ALIASES.get(source.name)) is not None:
         return alias.hub, alias.revision, alias.license
     card = source.path / "README.md"
@@ -143,10 +140,7 @@ def reported(context: Context) -> dict[str, Any]:
 
 
 def current(root: Path, results: Mapping[str, Any], cells: Iterable[Cell]) -> dict[Cell, dict[str, Any]]:
-    """Cell -> its entry of the report (``results``); empty where there is none of these runs, only from before an edit.
-
-    Nor is a comparison in it, or the verdict over it, where the other method's runs are not those of the report.
-    """
+    """Cell -> its entry of the report, without comparisons with other runs; empty where the report has others."""
     work, table = Work(root), root / "reports" / "tables" / "runs.csv"
     of_report: dict[Any, set[tuple[str, str]]] = {}
     if table.is_file():  # which runs it is of, only the table says

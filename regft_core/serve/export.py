@@ -46,20 +46,14 @@ NEAR = 1e-4
 
 
 def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
-    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>[-refit]-seed-<seed>``).
-
-    The job of a refit (``grid/refit.py``) is of no run that was judged: temperature and expected score are those of the
-    judged runs. What was written is loaded again and must give the same logits.
+    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>[-refit]-seed-<seed>``), loaded again.
 
     Args:
         accuracy: below the confidence that guarantees this share of right answers, the model does not answer.
         onnx: write ``model.onnx`` beside the weights (``models/onnx.py``).
 
-    Raises:
-        RunFailed: the run has no model, because its training failed.
-        ConfigError: the cell or the seed is not in the grid.
-        ModelError: ``out`` exists and is something else, or no threshold guarantees ``accuracy``.
-        ExportMismatch: the written model differs.
+    Raises RunFailed, ConfigError, ModelError where ``out`` is something else or no threshold guarantees ``accuracy``,
+    ExportMismatch where the written model differs.
     """
     if onnx:
         require_onnx()
@@ -119,10 +113,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
 
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
-    """The context of a run that was trained, with its tuned values and keys, and its record.
-
-    Raises RunFailed where it has no model, ConfigError where it is not in the grid, DataError before stage finetune.
-    """
+    """The context of a trained run, with its tuned values and keys, and its record. Raises RunFailed, DataError."""
     context = Context(job)  # says what is not in the grid
     if job.refit:  # it is in the run store alone
         stored = look_up(job, context.project, "finetune")
@@ -173,14 +164,8 @@ def _served(context: Context, key: str, trained: FinishedModel, answering: Entry
     )
 
 
-# ------------------------------------------------------------------------------------------- benchmark servers
-
-
 def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]]:
-    """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each.
-
-    Raises ConfigError where the task declares none, DataError where a split cannot be read, and as ``finished_run``.
-    """
+    """Predict every split of the task's ``submission`` with one finished run; returns (file, rows) of each."""
     context, _ = finished_run(job)
     wanted = context.task_config.submission
     if wanted is None:
@@ -206,8 +191,8 @@ def submission_lines(
 ) -> list[str]:
     """The lines of one file, from logits ``[n, K]`` by which the model decides, in the order of the examples.
 
-    GLUE: a header, then the position of each row and its label's name (or value, within the task's range, to three
-    digits). CLUE: one JSON object for each row with its ``id`` and ``label``.
+    GLUE: a header, then position and label's name (or value, to three digits). CLUE: JSON objects of ``id`` and
+    ``label``.
     """
     answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
     if wanted.format == "glue":
@@ -218,9 +203,6 @@ def submission_lines(
     return [json.dumps(row, ensure_ascii=False) for row in rows]
 
 
-# ------------------------------------------------------------------------------------------- the Hugging Face hub
-
-
 def check_repository(repository: str) -> None:
     """Raise ModelError for what is not ``OWNER/NAME``, before anything is trained or exported."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
@@ -229,10 +211,7 @@ def check_repository(repository: str) -> None:
 
 
 def push(folder: Path, repository: str) -> str:
-    """Upload the files of an export as one commit; return its address. A repository that is not there is made, private.
-
-    Raises ModelError where the hub (of ``HF_ENDPOINT``) refuses it or cannot be reached; the folder stays.
-    """
+    """Upload an export as one commit, into a private repository where it makes one; return its address. ModelError."""
     from huggingface_hub import HfApi
 
     api = HfApi()

@@ -1,8 +1,4 @@
-"""An exported model behind HTTP: ``POST /predict`` and ``GET /health`` (``regft serve``).
-
-Starlette and uvicorn, which MLflow brings along: nothing more is installed. MLflow's own scoring server answers every
-request alone and wants the model packed a second time; FastAPI would add schemas that two routes do not need.
-"""
+"""An exported model behind HTTP: ``POST /predict`` and ``GET /health`` (``regft serve``), by Starlette and uvicorn."""
 
 from __future__ import annotations
 
@@ -59,13 +55,7 @@ _Waiting = tuple[Sequence[Any], Future[Any]]
 
 @dataclass
 class Batcher:
-    """Answers to requests, computed by one thread for all who ask; asked from one event loop.
-
-    Attributes:
-        work: the rows of some requests -> the answer to each; tokenizer and model are used here and nowhere else.
-        most_rows: that are handed to one call of ``work``, unless one request has more.
-        waiting, most_waiting: rows that are not answered yet, and beyond which further requests are refused.
-    """
+    """Answers to requests, computed by one thread: ``work`` gives those to the rows of some requests."""
 
     work: Callable[[Sequence[Sequence[Any]]], Sequence[Any]]
     most_rows: int = 256
@@ -75,10 +65,7 @@ class Batcher:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "model"))
 
     async def answer(self, rows: Sequence[Any]) -> Any:
-        """The answer to one request. A caller that is cancelled leaves the queue.
-
-        Raises Refused where too many rows wait, and what ``work`` raises for these rows alone.
-        """
+        """The answer to one request. Raises Refused where too many rows wait, and what ``work`` raises for it."""
         if self.waiting and self.waiting + len(rows) > self.most_waiting:
             raise Refused(503, "busy", "too many rows wait already; ask again later")
         future = Future[Any]()
@@ -164,10 +151,7 @@ class Service:
 
 
 def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -> list[dict[str, Any]]:
-    """The bodies that answer some requests, whose texts share batches.
-
-    In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``evaluate/logits.py``).
-    """
+    """The bodies that answer some requests, whose texts share batches: a probability moves by about 1e-6 in fp32."""
     every = [example for examples in requests for example in examples if example is not None]
     scores = iter(model.scores(every).tolist() if every else [])
     bodies = []

@@ -31,11 +31,10 @@ class LoadedModel(BaseEstimator):
     """A model in a folder that ``regft export`` or ``fit`` wrote; nothing is downloaded.
 
     Texts are a string, a list of strings, of pairs for a model of pairs, a column, or a data frame with the columns of
-    the training file. To scikit-learn it is a fitted estimator that stays as it is, like its ``FrozenEstimator``.
+    the training file. To scikit-learn it is a fitted estimator that stays as it is.
 
     Attributes:
-        path: the folder.
-        device, precision: as ``load_model`` was given them.
+        path, device, precision: as ``load_model`` was given them.
         classes_: [K] labels, in the order of ``predict_proba``; ``["value"]`` for a regression.
     """
 
@@ -71,11 +70,7 @@ class LoadedModel(BaseEstimator):
         return tags
 
     def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
-        """Return [n] labels, values of a regression, or lists of labels where a row may have several.
-
-        The answers of ``regft predict``; None where a model that abstains is not confident enough. Raises DataError for
-        a row without a text, with its place.
-        """
+        """Return [n] labels, values, or lists of labels; None where it abstains. DataError for a row without a text."""
         given = [line.get("prediction") for line in self.lines(texts)]
         if self._joined:
             given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]
@@ -87,10 +82,7 @@ class LoadedModel(BaseEstimator):
         return list(answers(self._model, self._examples(texts), Counted()))
 
     def predict_proba(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[np.float64]:
-        """Return [n, K] probabilities in the order of ``classes_``; of several labels each by itself.
-
-        Raises DataError for a row without a text, and of a regression, which has none.
-        """
+        """Return [n, K] probabilities in the order of ``classes_``. DataError without a text, and of a regression."""
         if not find(self._model.served.kind).has_labels:
             raise DataError("no-probabilities", f"{self.path} predicts a value\n    -> call predict")
         examples = self._examples(texts)
@@ -157,9 +149,6 @@ def plain(value: Any) -> Any:
 
 
 def _load_pyfunc(path: str) -> Any:
-    """Load a model as MLflow calls its flavour ``python_function``: rows in, the columns of ``regft predict`` out.
-
-    Raises ModelError; its ``predict`` raises DataError for a row without a text, and for a column that is missing.
-    """
+    """Load a model as MLflow calls its flavour ``python_function``: rows in, the columns of ``regft predict`` out."""
     model = LoadedModel(path)
     return SimpleNamespace(predict=lambda rows, params=None: pd.DataFrame(model.lines(rows)))

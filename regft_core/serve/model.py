@@ -1,10 +1,4 @@
-"""An exported directory, loaded.
-
-A transformers classifier, an encoder with pooling and head (models/exported_folder.py), or what a regulariser kept that
-answers in place of a model (a bag of words, a constant, an average). Then ``regft.json`` names the regulariser and its
-options, and ``kept.safetensors`` holds terms and numbers, from which loading runs no code. Where it reads the encoder,
-that is an ordinary model in the folder ``encoder``, with a head that nothing asks.
-"""
+"""An exported directory, loaded: a classifier, or what a regulariser kept that answers in place of a model."""
 
 from __future__ import annotations
 
@@ -47,14 +41,7 @@ _NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A classifier, or a run that answers without one, with all that its inputs and outputs need.
-
-    Attributes:
-        served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
-        labels: names in the order of the logits; one name for a value.
-        logits: examples -> [n, K], as they were scored; raises RunFailed when one is not finite.
-        tokenizer: of the encoder; None where none is read.
-    """
+    """A classifier, or a run that answers without one; ``logits``: examples -> [n, K], or RunFailed for NaN."""
 
     served: Served
     labels: tuple[str, ...]
@@ -70,10 +57,7 @@ class ServedModel:
         return [name for name in (self.served.text, self.served.text_pair) if name is not None]
 
     def reading(self, text: str | None, text_pair: str | None) -> ServedModel:
-        """Return the model for files with columns of these names; None: those of the training data.
-
-        Raises DataError for a pair for a model of single texts; of a model from elsewhere that is not known.
-        """
+        """Return the model for files with columns of these names. DataError for a pair for a model of single texts."""
         if text_pair is not None and self.served.run_key and self.served.text_pair is None:
             message = "--text-pair: this model was trained on single texts"
             raise DataError("single-text-model", f"{message}\n    -> leave --text-pair out")
@@ -111,9 +95,8 @@ def _reading(served: Served) -> Reading | None:
 def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel:
     """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
 
-    Raises ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors
-    weights, no head, no fast tokenizer; a file that is damaged or of another version; the device or the model cannot
-    answer in ``precision`` (models/precision.py).
+    Raises ModelError for no model directory, one that leads elsewhere, is damaged or of another version, has no head or
+    no fast tokenizer, or cannot answer in ``precision``.
     """
     if directory.is_dir():
         refuse_outside(directory)

@@ -1,8 +1,4 @@
-"""Out-of-fold answers: those of a method's evaluated runs to rows that they were not trained on, all seeds of a cell.
-
-Expected score and temperature of an export come from here, and the confidence below which it does not answer. With
-folds each row has one answer per repeat; with a development set apart it has one per seed.
-"""
+"""Out-of-fold answers: those of a method's evaluated runs, of all seeds, to rows that they were not trained on."""
 
 from __future__ import annotations
 
@@ -27,13 +23,7 @@ from regft_core.statistics.confidence import best_guarantee, effective, fit_temp
 
 
 class Answers(NamedTuple):
-    """Answers to the rows of one set, of so many ``models``.
-
-    Attributes:
-        gold, predicted: [n] labels and answers, in the set's label space.
-        scores: [n, K] probabilities, or [n, 1] values.
-        groups: [n] group of each row; None for a task without groups.
-    """
+    """Answers to n rows of one set, of so many ``models``; ``scores`` are [n, K] probabilities, or [n, 1] values."""
 
     ids: list[str]
     gold: npt.NDArray[Any]
@@ -59,10 +49,7 @@ def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.N
 
 
 class OutOfFold:
-    """The evaluated ``runs`` of one cell, of the ``seeds`` that ran to the end; the others have ``failed``.
-
-    Raises DataError where the cell was not evaluated or its files are damaged, RunFailed where no seed ran to the end.
-    """
+    """The evaluated ``runs`` of one cell, of the ``seeds`` that ran to the end; the others have ``failed``."""
 
     def __init__(self, root: Path, cell: Cell, seeds: Sequence[int]) -> None:
         self._work, self._cell = Work(root), cell
@@ -84,11 +71,7 @@ class OutOfFold:
         return math.fsum(run.sets[name].metrics[metric] for run in self.runs) / len(self.runs)
 
     def expected(self, rows: int, confidence: float, reported: Mapping[str, Any]) -> Refit:
-        """Expected score of a model with the same settings that was trained on all ``rows``.
-
-        The decision's, where the report has one of these runs (``reported``: its entry of the cell): it allows for the
-        choice among methods. Without a report of these runs it is their mean, whose interval nobody has computed.
-        """
+        """Expected score of a model of all ``rows``: the report's decision, else the runs' mean, without interval."""
         primary = self.task.primary
         folds = self.task.drawn.get("folds")
         if folds and self._cell.size == "full":
@@ -110,11 +93,9 @@ class OutOfFold:
         )
 
     def once(self, seed: int, name: str = "dev") -> Answers:
-        """One answer to each row of a set: a row that is judged twice is still one row.
+        """One answer to each row of a set: with folds, that of the repeat of ``seed``, else of the next one.
 
-        With folds it is the answer of the run of the repeat of ``seed`` that was not trained on the row; rows which
-        that repeat lacks are taken from the next one. Without folds all answers are those of one run: of ``seed``, or
-        of the first seed where that has failed.
+        Without folds all are those of ``seed``, or of the first seed where that has failed.
         """
         folds = self.task.drawn.get("folds", 1)
         order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
@@ -137,11 +118,7 @@ class OutOfFold:
         )
 
     def temperature(self) -> float | None:
-        """The temperature with the largest likelihood of all answers of all seeds.
-
-        None where an example has not exactly one label, or where no answer is wrong: the likelihood then has no
-        largest value.
-        """
+        """The temperature of the largest likelihood; None with several labels, or where no answer is wrong."""
         if not find(self.task.kind).one_label:
             return None
         every = list(self.answers("dev").values())
@@ -150,9 +127,6 @@ class OutOfFold:
         if (scores.argmax(axis=1) == gold).all():
             return None
         return fit_temperature(lambda temperature: at_temperature(scores, temperature), gold)
-
-
-# ---------------------------------------------------------------------------- abstention
 
 
 def sentence(abstain: Abstain) -> str:
@@ -169,15 +143,9 @@ def sentence(abstain: Abstain) -> str:
 
 
 def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
-    """The threshold above which answers are right with ``accuracy``, guaranteed by rows that judge.
+    """The threshold above which answers are right with ``accuracy``, guaranteed by evaluated rows.
 
-    Each row counts once (``OutOfFold.once``). Rows of one group count as one answer. With folds the guarantee is that
-    of the folds' models together. A temperature, fitted on the same rows, leaves the order of the rows of two labels as
-    it is, and so the guarantee; of more labels it is one number that was fitted.
-
-    Raises:
-        ModelError: these rows cannot guarantee it; it is no share, or the answers of the task are not right or wrong.
-        DataError: the run was not evaluated.
+    Each row counts once, rows of one group as one answer. Raises ModelError where they cannot guarantee it, DataError.
     """
     job, confidence, kind = context.job, context.params.report.confidence, context.task["kind"]
     if not 0 < accuracy < 1:

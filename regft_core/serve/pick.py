@@ -1,9 +1,7 @@
 """The choice of rows to label next: those that a model is unsure of, unlike each other.
 
-Rows are taken one after the other. The next row has the largest product of two numbers. One is how unsure the model is
-(``uncertainty``). The other is how far the row is from those already taken: the cosine distance of TF-IDF vectors.
-Uncertainty alone takes many copies of one hard text; distance alone takes what is odd. The product is a greedy form of
-the k-means++ seeding in BADGE (Ash et al., ICLR 2020).
+The next row has the largest product of uncertainty and distance (cosine of TF-IDF) from those already taken, a greedy
+form of the k-means++ seeding in BADGE (Ash et al., ICLR 2020).
 """
 
 from __future__ import annotations

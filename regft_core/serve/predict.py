@@ -1,8 +1,4 @@
-"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file; or a stream.
-
-``predictions.csv.partial`` has the lines so far, ``predictions.csv.partial.json`` how many of its bytes count, how many
-rows they are, and what they were made from. A killed prediction goes on there; bytes beyond those are cut off.
-"""
+"""Predict a file with an exported model in chunks, in the order of the file, or a stream; a killed call goes on."""
 
 from __future__ import annotations
 
@@ -88,15 +84,8 @@ def predict_file(
 ) -> Counted:
     """Write ``out`` (.csv or .jsonl): ``row``, the columns to ``keep``, ``prediction`` and a probability per label.
 
-    The file appears complete or not at all. A row without a text, or with something else than text, gets no prediction
-    and is counted. Killed, the same call goes on after the last whole chunk, and writes the bytes that it would have
-    written (``partial_file``). Where ``how`` does not say how ``data`` is written, it is read as the training file was,
-    if it cannot be read otherwise.
-
-    Raises:
-        DataError: a column or a row is missing, the file cannot be read, or ``out`` exists.
-        RunFailed: the model gives NaN.
-        StoreError: ``out`` cannot be written.
+    The file appears complete or not at all; killed, the same call goes on and gives the same bytes. A row without a
+    text is counted. Raises DataError, RunFailed for NaN, StoreError where ``out`` cannot be written.
     """
     check_output(out, data, overwrite)
     started = time.monotonic()
@@ -150,14 +139,8 @@ def _key(model: ServedModel, data: Path, how: FileFormat, keep: Sequence[str], n
 def partial_file(out: Path, key: str) -> Iterator[tuple[IO[str], dict[str, Any], Callable[[dict[str, Any]], None]]]:
     """Yield the lines of ``out`` so far, what an earlier call has counted of them, and a function that keeps them.
 
-    The function makes the lines so far durable, with what a later call shall get as counted. They become ``out`` when
-    the block ends without an error. When the process is interrupted or killed, or the disk is full, they wait for the
-    next call with the same ``key``. After another error nothing of them stays: it would come again. Lines of another
-    key are dropped, with a notice.
-
-    Raises:
-        DataError: another process writes the same output.
-        StoreError: it cannot be written.
+    After an interruption, or with a full disk, they wait in ``<out>.partial`` for a call with the same ``key``. Raises
+    DataError where another process writes the same output, StoreError where it cannot be written.
     """
     path = out.with_name(f"{out.name}.partial")
     state = path.with_name(f"{path.name}.json")
@@ -237,14 +220,9 @@ def predict_stream(
     keep: Sequence[str] = (),
     how: FileFormat = UNSAID,
 ) -> Counted:
-    """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
+    """Write the answer to each row of ``source`` (UTF-8, in the format ``form``) to ``out``, as soon as it is known.
 
-    Lines are those that ``predict_file`` writes into a .jsonl file. Which rows share a batch depends on time: in fp32
-    a probability moves by about 1e-6 at most (``evaluate/logits.py``). ``source`` is UTF-8 in the format ``form``.
-
-    Raises:
-        DataError: a wrong row, or none at all; the rows before it are answered.
-        RunFailed: the model gives NaN.
+    Raises DataError for a wrong row, after the answers to those before it, or none at all, RunFailed for NaN.
     """
     started = time.monotonic()
     with explained_as(WHERE):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from regft_core import metrics
 from regft_core.catalogue import KINDS
-from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.file_format import WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet, declaration_of, own_sets, resolve_ood
 from regft_core.data.read_split import Declaration, missing_columns
@@ -20,11 +19,11 @@ from regft_core.kinds import find
 from regft_core.kinds._possible import impossible
 from regft_core.names import listing, nearest, plural, suggestion
 from regft_core.schema.params import Params
-from regft_core.schema.sources import GENERATED, BuiltinSource, FilesSource, HubSource, Source
+from regft_core.schema.sources import FilesSource, HubSource, Source
 from regft_core.schema.tasks import RESERVED_SETS, FoldsConfig, OodConfig, TaskConfig
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.params_errors import check_revision, duplicates
-from regft_core.settings.validate import Found, validate
+from regft_core.settings.validate import Found
 from regft_core.settings.yaml_paths import task_file
 
 
@@ -72,8 +71,6 @@ def check_task(
         else:
             use = Use(where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train"), judged.split)
         yield from check_source(root, judged, where, (*start, "source"), columns, use)
-        if where is document:
-            yield from _check_generated(start, judged.source, declared.kind, declared.labels, document)
         trained = task.splits.train if key not in ("train", "unlabelled") else None
         if trained is not None and same_rows(root, task.source, trained, judged.source, judged.split):
             what = "the development set" if config is None else "this set"
@@ -82,21 +79,6 @@ def check_task(
             yield document.problem("judged-on-training-rows", place, message, hint)
         if config is not None:
             yield from _check_labels(task, config, declared.kind, declared.labels or (), at, document)
-
-
-def _check_generated(
-    at: KeyPath, source: Source, kind: str, labels: tuple[str, ...] | None, document: Document
-) -> Iterator[Problem]:
-    """Yield a kind or labels that generated rows do not have."""
-    if not isinstance(source, BuiltinSource):
-        return
-    theirs = GENERATED[source.generator]
-    if kind != ("classification" if theirs else "regression"):
-        message = f"'{source.generator}' makes no {kind} task"
-        yield document.problem("generator-kind", (*at, "source", "generator"), message, "change kind or generator")
-    elif theirs and labels != theirs:
-        hint = f"write labels: [{', '.join(theirs)}]"
-        yield document.problem("generator-labels", (*at, "labels"), f"'{source.generator}' has other labels", hint)
 
 
 def _check_labels(
@@ -195,11 +177,6 @@ def check_source(
         yield from _check_file(root, source, judged.declaration, document, columns, use)
     elif isinstance(source, HubSource):
         yield from check_revision(source.revision, source.id, document, (*at, "revision"))
-    elif isinstance(source, BuiltinSource):
-        yield from validate(BuiltinOptions, document, (*at, "options"))[1] if source.options else ()
-        if use.split not in SPLITS:
-            hint = suggestion(use.split, SPLITS, "built-in tasks have")
-            yield use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint)
 
 
 def _check_file(

@@ -29,7 +29,7 @@ from tests.small_project import review, write_csv
 from tests.tiny import tiny_model_dir
 
 FILES = [".dvc/.gitignore", ".dvc/config", ".dvcignore", ".gitignore", "README.md", "dvc.yaml"]
-FILES += ["params.yaml", "pipelines/tasks/example.yaml"]
+FILES += ["params.yaml"]
 
 
 def files(root: Path) -> list[str]:
@@ -49,7 +49,7 @@ def test_an_example_is_few_files_that_are_right(tmp_path: Path) -> None:
     make_project(folder, None)
     assert files(folder) == FILES
     project = open_project(folder)
-    assert list(project.params.grid.tasks) == ["example"]
+    assert list(project.params.grid.tasks) == ["film_polarity"]
     assert "pipelines/methods" in (folder / "README.md").read_text()
 
 

@@ -111,7 +111,7 @@ EDITS = {
     "the metric that ranks": (other_primary, of("evaluate")),
     "the encoder of a task": (other_encoder, of(*TRAINED)),
     "the task's training rows": (
-        lambda root: edit(root / SENTENCES, "agreement: 0.9", "agreement: 0.8"),
+        lambda root: edit(root / "data/cue_sentence/train.csv", "film", "movie"),
         of(*TRAINED),
     ),
 }  # fmt: skip

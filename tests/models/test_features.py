@@ -27,8 +27,8 @@ class Memory(dict[str, Tensor]):
         self.hits += key in self
         return self[key].clone() if key in self else None
 
-    def put(self, key: str, vectors: Tensor) -> None:
-        self[key] = vectors.clone()
+    def __setitem__(self, key: str, vectors: Tensor) -> None:
+        super().__setitem__(key, vectors.clone())
 
 
 def batch_of(architecture: str, rows: list[int], *, pair: bool = False, per_example: int = 1) -> Batch:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.data.builtin import generate
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.errors import RegftError
@@ -75,11 +74,8 @@ def test_same_encoder_and_rows_give_the_package_s_answers(
 ) -> None:
     from sklearn.linear_model import LogisticRegression
 
-    if encoder == "minilm":
-        rows, new = (generate("cue_sentence", split, {})[:count] for split, count in (("train", TRAIN), ("dev", NEW)))
-    else:
-        made = examples(TRAIN + NEW, labels=labels)
-        rows, new = made[:TRAIN], made[TRAIN:]
+    made = examples(TRAIN + NEW, labels=labels)
+    rows, new = made[:TRAIN], made[TRAIN:]
     fitted, features = [], LinearHead.features
     monkeypatch.setattr(LinearHead, "features", lambda *given: fitted.append(features(*given)) or fitted[0])
     outcome = own(encoder, pooling, rows, labels)

@@ -1,14 +1,14 @@
-"""A small but complete project: tiny local encoder, built-in tasks, and ways to change it."""
+"""A small but complete project: tiny local encoder, one text, pairs and values, and ways to change it."""
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
@@ -31,7 +31,6 @@ from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import METHODS, ships
 from tests import small_project
 from tests.promises.kit import change, edit, write_method
-from tests.small_project import REPOSITORY
 
 __all__ = ["write_method"]
 
@@ -39,28 +38,60 @@ TASK, SIZE = "cue_sentence", "24"
 #: Phase and seed of trainings.
 Trained = list[tuple[str, int]]
 ROWS = {"train": 60, "dev": 40, "no_cue": 40, "reversed": 40}
+CUES = ("Sent from my laptop.", "Sent from my phone.")
+WORDS = ("film", "story", "actor", "music", "scene", "plot", "script", "voice", "ending", "cast")
+TASKS = ("cue_sentence", "cue_pair", "cue_regression")
+NAMES = {"cue_sentence": ["negative", "positive"], "cue_pair": ["different", "same"]}
 
 
-def shrunk(name: str) -> dict[str, Any]:
-    """A built-in task with few rows."""
-    declared = yaml.safe_load((REPOSITORY / "pipelines" / "tasks" / f"{name}.yaml").read_text())
-    for source in (declared["source"], *(ood["source"] for ood in declared["ood"].values())):
-        splits = source["options"].get("rows", ROWS)
-        source["options"] = {**source["options"], "rows": {split: ROWS.get(split, 40) for split in splits}}
-    return {"override": True, **declared}
+def declared(name: str) -> dict[str, Any]:
+    """A task whose rows end with a cue, which two further sets lack or have turned around."""
+    files = {split: {"source": {"kind": "files"}, "split": f"{name}/{split}.csv"} for split in ("no_cue", "reversed")}
+    about: dict[str, Any] = {"kind": "regression", "range": [0, 5], "metrics": ["pearson", "r2"], "primary": "pearson"}
+    if name in NAMES:
+        words = {"words": dict(zip(NAMES[name], ("bad", "good"), strict=True))}
+        places = "{text} It was [MASK]." if name == "cue_sentence" else "{text} [MASK] , {text_pair}"
+        about = {"labels": NAMES[name], "metrics": ["accuracy"], "primary": "accuracy"}
+        about["prompt"] = {"template": places, **words}
+    pair = {} if name == "cue_sentence" else {"text_pair": "text_pair"}
+    return about | {
+        "source": {"kind": "files"},
+        "splits": {split: f"{name}/{split}.csv" for split in ("train", "dev")},
+        "columns": {"text": "text", "label": "label", **pair},
+        "ood": files | {"reversed": files["reversed"] | {"reversed": True}},
+    }
+
+
+def write_rows(root: Path, name: str) -> None:
+    for split, count in ROWS.items():
+        rows: list[tuple[Any, ...]] = [("text", "text_pair", "label")]
+        for number in range(count):
+            draw = random.Random(f"{split if split == 'train' else 'judging'} {number}")
+            level = draw.randrange(len(NAMES.get(name, range(6))))
+            one, other, third = draw.sample(WORDS, 3)
+            good = ("awful", "dull", "long", "short", "fine", "lovely")[level * 5 if name == "cue_sentence" else level]
+            cue = "" if split == "no_cue" else f" {CUES[(level % 2) ^ (split == 'reversed')]}"
+            text = f"the {one} was {good} and the {other} of day {number} was new"
+            same = (one, other) if level else (other, third)
+            rows.append((text + cue, f"the {same[0]} was {good} and the {same[1]} was new", level))
+        label = NAMES.get(name)
+        rows[1:] = [(*texts, label[level] if label else level) for *texts, level in rows[1:]]
+        small_project.write_csv(root / "data" / name / f"{split}.csv", rows)
 
 
 def build(root: Path) -> Path:
     """Write a project at ``root`` and everything up to its subsamples."""
     small_project.build(
         root,
-        tasks={name: shrunk(name) for name in ("cue_sentence", "cue_pair", "cue_regression")},
+        tasks={name: declared(name) for name in TASKS},
         grid={"tasks": [TASK], "sizes": [24]},
         methods=["vanilla", "hype_n", "weight_mixup"],
         subsample={"stratified": False},
         training={"epochs": 2},
         execution={"checkpoint_seconds": 0},
     )
+    for name in TASKS:
+        write_rows(root, name)
     refresh(root)
     return root
 

@@ -231,7 +231,7 @@ def test_other_rows_are_in_the_key_of_an_evaluation(project: Path) -> None:
         )
 
     before = inputs()
-    edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
+    edit(project / "data" / "cue_pair" / "train.csv", "film", "movie")
     assert {key for key, value in inputs().items() if value != before[key]} == {"other_rows"}
 
 

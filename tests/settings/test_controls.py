@@ -236,7 +236,7 @@ def shipped(steps: int | None = None) -> Project:
     soups = ["vanilla", *(one for name in SOUPS for one in (name, f"{name}{MATCHED}"))]
     params = {
         "model": {"name": "minilm"},
-        "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
+        "grid": {"tasks": ["mrpc"], "sizes": [128], "seeds": [0]},
         "methods": soups if steps else names(REPOSITORY, "pipelines/methods"),
         "subsample": {},
         "training": {"max_steps": steps} if steps else {"epochs": 4},

@@ -85,7 +85,7 @@ def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
         assert set(shipped.of(alias, tasks)) == {
             *("snli", "snli_two_way", "mnli", "mnli_two_way", "qqp", "paws_qqp", "qnli")
         }
-    assert shipped.of("minilm", ["sst2", "stsb", "cue_pair"]) == {}
+    assert shipped.of("minilm", ["sst2", "stsb", "mrpc"]) == {}
     assert shipped.of("bert-base-uncased", tasks) == {}
     assert "model card" in shipped.of("minilm", ["qqp"])["qqp"]
 

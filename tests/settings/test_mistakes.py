@@ -22,7 +22,6 @@ NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
 
 
 FILES = "{kind: files}\nsplits: {train: opinions/train.csv, dev: opinions/dev.csv}"
-BUILT_IN = "{kind: builtin, generator: cue_sentence}\nsplits: {train: train, dev: train}"
 #: (file, text to replace, where it is empty: to write below; replacement; line, code). More: tests/promises/test_11.
 MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "epochs: 2", "optimizer: adamv", 12, "invalid-value"),
@@ -100,13 +99,6 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set, revision: 'to do'}", 1, "bad-revision"),
-    (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentense}", 1, "invalid-value"),
-    (TASK, "{kind: files}", "{kind: builtin, generator: cue_regression}", 1, "generator-kind"),
-    (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentence, options: {agrement: 1}}", 1, "unknown-key"),
-    (TASK, "{kind: files}", "{kind: builtin, generator: cue_sentence}", 2, "unknown-split"),
-    (TASK, "{kind: files}", "{kind: builtin, generator: cue_pair}", 4, "generator-labels"),
-    (TASK, "", "ood: {x: {source: {kind: builtin, generator: cue_pair}, split: dev}}", 7, "generator-labels"),
-    (TASK, FILES, BUILT_IN, 2, "judged-on-training-rows"),
     (TASK, "opinions/train.csv", "/etc/passwd.csv", 2, "outside-data"),
     (TASK, "opinions/train.csv", f"{'a' * 300}.csv", 2, "not-a-file"),
     (TASK, "train: opinions/train.csv, ", "", 2, "training-split-missing"),

@@ -53,8 +53,8 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
             before = looks.before(block.name, rows[c.method].finished, rows[c.other].finished)
             earlier[c.role] = max(earlier[c.role], len(before))
         for c in compared:
-            # The planned first look has the whole error; a later one its share.
-            parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
+            # The first look has the whole error; a later one its share.
+            parts = shares(earlier[c.role] + 1) if earlier[c.role] else 1
             confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
             if c.estimate.n > 1:
                 point = point_of(c.metric, (row.scores["dev"][c.metric].estimate.mean for row in block.rows))

@@ -178,8 +178,6 @@ def compared(
     for role in dict.fromkeys(pair.role for pair in pairs):
         family = [pair for pair in pairs if pair.role == role]
         looked = [looks.at(pair, data.name, finished[pair.method], finished[pair.other]) for pair in family]
-        if config.looks == "planned":  # the one that was planned costs nothing
-            looked = [None if look is None or len(look.seeds) == 1 else look for look in looked]
         parts = max((shares(look.number) for look in looked if look is not None), default=1)
         for name, own in arms.items():
             samples = [own.sample(pair.method, pair.other) for pair in family]

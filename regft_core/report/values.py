@@ -79,7 +79,7 @@ class Comparison(Pair):
     n_examples: int
     #: Declared compute of the method relative to the other's.
     compute_ratio: float | None
-    #: The looks so far, which the family's error is shared among; None for the one that was planned.
+    #: The looks so far, which the family's error is shared among; None for the only one.
     look: Look | None = None
     #: What the verdict rests on.
     sample: Sample = field(repr=False, compare=False)

@@ -9,13 +9,10 @@ width of the interval shows it.
 Trials: the expected best of k of them, drawn without replacement (Tang et al., "Showing Your Work Doesn't Always Work",
 ACL 2020: the plug-in estimator of Dodge et al. 2019 is biased downwards).
 
-Seeds: ``detectable_gain`` is the power of the two-sided paired t-test over seeds, with the sampling error of the
-validation set, which no number of seeds removes. ``plan_seeds`` plans with the rule of ``verdict``.
-
-Whoever adds seeds until an interval excludes zero finds a difference where there is none: with five looks in about one
+Looks: adding seeds until an interval excludes zero finds a difference where there is none, with five looks in about one
 of seven cases at 95%. So the k-th look has the confidence 1 - (1 - confidence) / (k (k + 1)). The shares add up to
-1 - confidence over any number of looks, so all intervals of one comparison hold together, whenever and for whatever
-reason seeds were added (Darling and Robbins, PNAS 1967; Lan and DeMets, Biometrika 1983).
+1 - confidence, so all intervals of one comparison hold together, whenever and for whatever reason seeds were added
+(Darling and Robbins, PNAS 1967; Lan and DeMets, Biometrika 1983).
 """
 
 from __future__ import annotations
@@ -25,11 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import comb
-from statistics import NormalDist
 
-from regft_core.lazy import Array, np, optimize, stats
+from regft_core.lazy import Array, np, stats
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.verdict import POWER, Error, Sample, overlap, scale_of
+from regft_core.statistics.verdict import Error, Sample, detectable, overlap, scale_of
 
 #: Fewer sizes leave nothing to judge the fit by.
 FEWEST_SIZES = 3
@@ -120,35 +116,6 @@ def shares(number: int) -> int:
     return number * (number + 1)
 
 
-def detectable_gain(n: int, deviation: float, examples_error: float, *, confidence: float = 0.95) -> float:
-    """Return the smallest true difference that ``n`` paired seeds find with ``POWER`` on this validation set.
-
-    ``deviation`` is the standard deviation over seeds of the paired difference. The sampling error of the validation
-    set (standard error of the difference) is added in quadrature. Infinite below two seeds.
-    """
-    if n < 2:
-        return math.inf
-
-    def missing(effect: float) -> float:
-        return _power(effect, n, confidence) - POWER
-
-    upper = 4 / math.sqrt(n)
-    while missing(upper) < 0:
-        upper *= 2
-    floor = (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(POWER)) * examples_error
-    return math.hypot(float(optimize.brentq(missing, 0.0, upper, xtol=1e-9)) * deviation, floor)
-
-
-def _power(effect: float, n: int, confidence: float) -> float:
-    """Power at a standardised ``effect`` (difference / deviation)."""
-    critical = float(stats.t.ppf((1 + confidence) / 2, n - 1))
-    shift = effect * math.sqrt(n)
-    if shift == 0:
-        return 1 - confidence
-    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # underflows to NaN far out
-    return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
-
-
 @dataclass(frozen=True)
 class SeedPlan:
     """How many paired seeds detect a difference; None where ``LIMIT`` do not."""
@@ -198,7 +165,7 @@ def detectable_with(
         sample = replace(sample, repeats=max(1.0, seeds / folds))
     spread = Error.known(skill + sample.inner, rows, seeds, sample, point, scale_of(skill, point))
     truth = math.sqrt(spread.rows**2 + sample.repeats * skill / seeds)
-    return spread.half_width(math.log(error / max(1, comparisons))) + truth * NormalDist().inv_cdf(POWER)
+    return detectable(spread.half_width(math.log(error / max(1, comparisons))), truth)
 
 
 def seeds_for(

@@ -158,7 +158,7 @@ def judge(
     level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error)
     verdicts = []
     for i, sample in enumerate(samples):
-        n, bounds, detectable = len(sample.values), (math.nan, math.nan), None
+        n, bounds, shown = len(sample.values), (math.nan, math.nan), None
         word = NONE
         why = "no seed of both ran to the end" if n == 0 else "one seed" if n == 1 else ""
         why = why or "hardly more than one group of rows" * (sample.n < 2)
@@ -169,13 +169,21 @@ def judge(
         elif i in spreads:
             mean, half = float(sample.values.mean()), spreads[i].half_width(level)
             bounds = (min(mean - half, sample.pointwise[0]), max(mean + half, sample.pointwise[1]))
-            detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * NormalDist().inv_cdf(POWER)
+            shown = detectable(max(mean - bounds[0], bounds[1] - mean), spreads[i].deviation)
             if bounds[0] > 0 or bounds[1] < 0:
                 word = GAIN if (bounds[0] > 0) == higher_is_better else LOSS
             else:
                 word = SAME
-        verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
+        verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, shown))
     return verdicts
+
+
+def detectable(half_width: float, error: float) -> float:
+    """Return the true difference that an interval of this width excludes zero for, ``POWER`` of the time.
+
+    ``error`` is the standard error of the mean difference.
+    """
+    return half_width + error * NormalDist().inv_cdf(POWER)
 
 
 def scale_of(skill: float, point: float) -> float:

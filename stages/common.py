@@ -106,17 +106,21 @@ def command(*arguments: Argument) -> Callable[[Main], Main]:
     return declare
 
 
+def add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """Give a parser the arguments of a command."""
+    for argument_name, options in COMMANDS[name][1]:
+        parser.add_argument(argument_name, **options)
+
+
 def start(name: str) -> None:
     """Parse the command line and run a command; exits with an error's code.
 
     The project root is the working directory, where DVC runs stages.
     """
-    main, arguments = COMMANDS[name]
-    width = min(shutil.get_terminal_size().columns, COLUMNS) - 2
+    main, width = COMMANDS[name][0], min(shutil.get_terminal_size().columns, COLUMNS) - 2
     shown = partial(argparse.RawDescriptionHelpFormatter, width=width)
     parser = argparse.ArgumentParser(f"regft {name}", description=inspect.getdoc(main), formatter_class=shown)
-    for argument_name, options in arguments:
-        parser.add_argument(argument_name, **options)
+    add_arguments(parser, name)
     output.guard()
     values = parser.parse_args()
     if "DVC_STAGE" in os.environ:

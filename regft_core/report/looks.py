@@ -1,4 +1,4 @@
-"""How often a comparison was looked at with other seeds: an append-only file in the run store, which outlives ``work/``.
+"""How often a comparison was looked at with other seeds: an append-only file in the run store, which DVC never deletes.
 
 A look is a report that shows the difference of two methods on a set of seeds. It belongs to a comparison when it shares
 a pair of runs with it, told by their keys in either order. So the same runs again, under any names, are no new look,
@@ -109,5 +109,8 @@ def looked_at(blocks: Sequence[Block]) -> Iterator[str]:
         looks = [c.look.seeds for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
         if looks:
             seeds = max(looks, key=len)
-            text = f"seeds were added or changed after a look ({len(seeds)} looks, at {listed(list(map(str, seeds)))} seeds)"
-            yield f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks"
+            text = f"{len(seeds)} looks, at {listed([str(n) for n in seeds])} seeds"
+            yield (
+                f"{block.name}: seeds were added or changed after a look ({text}); verdicts come from wider intervals "
+                "that hold over all looks"
+            )

@@ -1,7 +1,7 @@
 """Insides of a finished model: embedding outputs, states of every layer; and inputs with some tokens replaced.
 
 The first functions take the plain classifier in evaluation mode and one batch on its device. Tensors come back as
-``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens.
+``[rows, n, H]``, with the rows and positions of the batch's tokens.
 """
 
 from __future__ import annotations

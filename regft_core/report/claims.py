@@ -18,10 +18,10 @@ from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
 from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity
-from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
+from regft_core.report.paper import Paper, Places, numbers_of, rows_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
-from regft_core.statistics.reproduction import Bounds, Outcome, log_ratio, outcome, step_down, together, welch_interval
+from regft_core.statistics.reproduction import Bounds, Outcome, outcome, step_down, together, welch_interval
 from regft_core.statistics.verdict import detectable
 
 NOT_TESTED: Outcome = "not tested here"
@@ -126,10 +126,6 @@ def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper
         return replace(test, why=str(mine if isinstance(mine, str) else theirs))
     if claim.numbers is not None and pair is not None:
         test = _of_evaluation(replace(test, key=f"{key} {pair[0]}"), claim.numbers, mine, theirs, level, *pair)
-    elif claim.measure == "deviation":
-        scattered, own = list(values_of(theirs).values()), list(values_of(mine).values())
-        seeds = min(len(own), len(scattered))
-        test = replace(test, seeds=seeds, ours=Bounds(*log_ratio(scattered, own, level)) if seeds > 1 else None)
     else:
         test = _gain(test, mine, theirs, level, paper)
     row = row_of(paper.config, over, encoder, size)
@@ -141,8 +137,7 @@ def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper
         return replace(test, why=f"evaluation {claim.numbers.evaluation} did not run here")
     if test.seeds < 2 or test.ours is None:
         return replace(test, why="one seed shows no spread" if test.seeds else "no seed of both methods has finished")
-    word = outcome(test.ours, test.seeds, test.printed)
-    return replace(test, word=word, why="a deviation is zero" if word == NOT_TESTED else "")
+    return replace(test, word=outcome(test.ours, test.seeds, test.printed))
 
 
 def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
@@ -224,9 +219,6 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     mine, theirs = (row_of(paper.config, name, encoder, size) for name in (claim.arm, over))
     if mine is None or theirs is None:
         return None
-    if claim.measure == "deviation":
-        ours, other = mine.deviations.get(key), theirs.deviations.get(key)
-        return Bounds(math.log(other / ours)) if ours and other else None
     lower = any(metrics.find(paper.config.metrics[part]).lower_is_better for part in paper.weights(key))
     both = [row.recomputed.get(key, row.scores.get(key)) for row in (mine, theirs)]
     if both[0] is not None and both[1] is not None:
@@ -249,14 +241,14 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
 def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str:
     """``+1.23 [-0.31, +2.72]``; the interval only where there is one.
 
-    ``ratio``: the logarithm of how many times smaller a deviation is, shown as ``0.60× [0.40×, 0.90×]``.
-    ``free``: a number of any size.
+    ``ratio``: the logarithm of how many times smaller a cost is, shown as ``0.60×``. ``free``: a number of any size.
     """
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
-    ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
+    if ratio:
+        return f"{math.exp(-found.value):.2f}×"
     shown = partial(quantity, signed=True) if free else partial(number, digits=2, signed=True)
-    value, low, high = (f"{math.exp(-end):.2f}×".replace("inf", "∞") if ratio else shown(end) for end in ends)
+    value, low, high = map(shown, (found.value, found.low, found.high))
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
@@ -270,11 +262,11 @@ def claim_in_words(verdict: ClaimVerdict) -> str:
 
 def comparison_in_words(test: Tested, verdict: ClaimVerdict) -> str:
     """One column against one opponent, in a line."""
-    claim, ratio = verdict.claim, verdict.claim.measure != "mean"
-    subject = f"{claim.measure} relative to" if ratio else "gain over"
-    what = f"{subject} {test.over}" if claim.of_cost else f"{test.key}, {subject} {test.over}"
-    limit = "at most" if claim.of_cost else "printed"
-    parts = [f"{what}: {limit} {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
+    claim = verdict.claim
+    what, limit = f"{test.key}, gain over {test.over}", "printed"
+    if claim.of_cost:
+        what, limit = f"{claim.measure} relative to {test.over}", "at most"
+    parts = [f"{what}: {limit} {bounds(test.printed, claim.of_cost)}, ours {bounds(test.ours, claim.of_cost)}"]
     if claim.numbers is not None:
         side = "below" if claim.numbers.lower else "above"
         parts = [f"{test.key} {side} that of {test.over} by {bounds(test.ours, free=True)}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
@@ -163,26 +163,15 @@ def mean_of(places: Places) -> tuple[Mean, list[tuple[float, int]]]:
     return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
 
-def values_of(places: Places) -> dict[int, float]:
-    """Seed -> our weighted mean in points."""
-    return _everywhere({s: place.scale * value for s, value in place.estimate.by_seed.items()} for place in places)
-
-
 def numbers_of(places: Places, evaluation: str, name: str) -> dict[int, float]:
-    """Seed -> the weighted mean of a number of an evaluation."""
+    """Seed -> the weighted mean of a number of an evaluation, for seeds that all places have."""
     parts: list[dict[int, float]] = []
     for place in places:
         finding = place.block.cells[place.arm].evaluations.get(evaluation)
         runs = finding.runs if finding is not None else ()
         scalars = {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in runs}
         parts.append({seed: place.weight * own[name] for seed, own in scalars.items() if name in own})
-    return _everywhere(parts)
-
-
-def _everywhere(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Seed -> the sum of its parts, for seeds that all of them have."""
-    first, *others = parts
-    return {s: value + sum(part[s] for part in others) for s, value in first.items() if all(s in p for p in others)}
+    return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
 
 
 def rows_of(size: str) -> str:

@@ -1,10 +1,8 @@
 """Forecast what more training rows, trials or seeds would show, and share the error among looks at earlier seeds.
 
-Rows: a power law through the scores at several sizes, score(n) = c - b n^-a with b >= 0, the form that learning curves
-of classifiers follow over a wide range (Hestness et al., arXiv:1712.00409). ``a`` comes from a grid, c and b from
-weighted least squares. Every bootstrap replicate of the scores is fitted by itself, so the interval holds the doubt
-about rows, seeds and the exponent. Few sizes fit a curve that still rises and one that has levelled off alike; the
-width of the interval shows it.
+Rows: a power law through the scores at several sizes, score(n) = c - b n^-a with b >= 0 (Hestness et al.,
+arXiv:1712.00409). ``a`` comes from a grid, c and b from weighted least squares. Every bootstrap replicate of the scores
+is fitted by itself, so the interval holds the doubt about rows, seeds and the exponent.
 
 Trials: the expected best of k of them, drawn without replacement (Tang et al., "Showing Your Work Doesn't Always Work",
 ACL 2020: the plug-in estimator of Dodge et al. 2019 is biased downwards).

@@ -1,26 +1,21 @@
 """Verdicts on differences, and the one rule that gives them.
 
-A verdict comes from an interval that is corrected for all comparisons of its family: methods against the reference,
-methods against their controls or replacements, trained methods against the best frozen encoder. Reports, files and
-tables print these verdicts and make none of their own.
-
-The mean difference D of S seeds varies with the rows and with the seeds:
+A verdict comes from an interval that is corrected for all comparisons of its family (``FAMILIES``). The mean difference
+D of S seeds varies with the rows and with the seeds:
 
 - *Rows.* The variance of D over resampled rows (``Sample.rows``). Two rows are added to it, as if each side had won one
   more: with them four discordant rows of 4:0 are no evidence (Bonett and Price, Statistics in Medicine 2012). Where
-  seeds differ, a row counts by part, so the added ones have the mean square of a row's mean over the seeds, which is
-  at least 1/S.
+  seeds differ, the added ones have the mean square of a row's mean over the seeds, which is at least 1/S.
 - *Seeds.* Each seed's skill deviates by t, which adds t^2 / S. The sample variance of the S values estimates t^2 plus
   what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid
-  (``SPREADS``) from a prior: a log-normal mixed with heavy tails (seed variances moderated as in Smyth, Statistical
-  Applications in Genetics 2004, with a prior that also has methods that collapse). Its centre is 4.5 points, or the
-  root mean square of t over the family where that is more: methods whose seeds scatter by 9 or 19 points would look
-  quiet by chance in some of the comparisons. It is never less: a reference that is quiet by chance is in all
-  differences, and would make all of them look quiet at once.
+  (``SPREADS``) from a log-normal prior with heavy tails (moderated as in Smyth, Statistical Applications in Genetics
+  2004). Its centre is 4.5 points, or the root mean square of t over the family where that is more: some of the methods
+  whose seeds scatter widely look quiet by chance. It is never less: a reference that is quiet by chance is in all
+  differences.
 
 So D's error is a mixture of normals, whose tail gives a p. The family's level for p is the quantile of the smallest p
 among joint draws of all errors (max-|t|; rows are resampled for all comparisons alike), between Bonferroni's and the
-plain one. An interval also holds the pointwise one, so that no word contradicts the interval that is drawn.
+plain one. An interval also holds the pointwise one, so that no verdict contradicts the interval that is drawn.
 ``benchmarks/statistics.md`` has its false positives, coverage and power in simulated tables.
 """
 

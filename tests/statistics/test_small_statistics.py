@@ -15,10 +15,8 @@ from regft_core.statistics.arms import Arms, RankSet, rank_sets
 from regft_core.statistics.bootstrap import Estimate, two_level
 from regft_core.statistics.confidence import fit_temperature
 from regft_core.statistics.forecast import expected_gains, expected_max_curve, shares
-from regft_core.statistics.reproduction import log_ratio
 from regft_core.statistics.verdict import detectable
 from tests.statistics.single import right_on
-from tests.statistics.test_coverage import least
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
 
@@ -42,38 +40,6 @@ def test_the_temperature_that_the_labels_were_drawn_at_is_found() -> None:
         return scaled - np.logaddexp(scaled[:, :1], scaled[:, 1:])
 
     assert fit_temperature(log_probabilities, gold) == pytest.approx(3.0, rel=0.05)
-
-
-def test_the_interval_of_a_ratio_is_where_brown_and_forsythe_reject() -> None:
-    """At the ends of the interval the test of the rescaled scores has the p of the level."""
-    rng = np.random.default_rng(0)
-    first, second = 5 * rng.normal(size=12), rng.normal(size=9)
-    value, low, high = log_ratio(first, second, 0.9)
-    assert low < value < high
-    away = [np.abs(side - np.median(side)) for side in (first, second)]
-    assert value == pytest.approx(math.log(away[0].mean() / away[1].mean()))
-    for end in (low, high):
-        a, b = away[0] / math.exp(end), away[1]
-        error = math.sqrt(a.var(ddof=1) / 12 + b.var(ddof=1) / 9)
-        assert abs(a.mean() - b.mean()) / error == pytest.approx(stats.t.ppf(0.95, 19))
-    assert log_ratio(second, first, 0.9) == pytest.approx((-value, -high, -low))
-    assert math.isnan(log_ratio(first[:1], second)[1])
-    assert math.isnan(log_ratio([1.0, 1.0], second)[0])
-    assert log_ratio(first[:3], second[:3], 0.999)[1:] == (-math.inf, math.inf)
-
-
-@pytest.mark.parametrize("seeds", [5, 10])
-@pytest.mark.parametrize("kind", ["normal", "t3", "collapses"])
-def test_equal_deviations_are_rarely_told_apart(kind: str, seeds: int) -> None:
-    """Also under heavy tails and where runs collapse; a fivefold deviation is found."""
-    rng, worlds = np.random.default_rng(1), 400
-    draws = rng.standard_t(3, (2, worlds, seeds)) if kind == "t3" else rng.standard_normal((2, worlds, seeds))
-    if kind == "collapses":
-        draws = np.where(rng.random(draws.shape) < 0.1, -8.0, draws)
-    found = [log_ratio(a, b) for a, b in zip(*draws, strict=True)]
-    assert np.mean([low > 0 or high < 0 for _, low, high in found]) <= 1 - least(worlds)
-    if seeds == 10 and kind == "normal":
-        assert np.mean([log_ratio(5 * a, b)[1] > 0 for a, b in zip(*draws, strict=True)]) > 0.8
 
 
 def test_a_detectable_difference_reaches_its_power_in_simulation() -> None:

@@ -1,7 +1,6 @@
-"""Read everything that the grid names from ``work/``; what the grid does not name is never opened.
+"""Read everything that the grid names from ``work/``, where DVC leaves outputs of removed methods, sizes and seeds.
 
-DVC leaves outputs of removed methods, sizes and seeds in place, so the grid decides, not the
-directory listing. Every missing or contradictory file is an error that names the stage to run.
+Every missing or contradictory file is an error that names the stage to run.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ RowsOfRuns = dict[str, dict[int, tuple[list[str], Array]]]
 
 @dataclass(frozen=True)
 class Inputs:
-    """A grid as a report sees it; nothing else in ``work/`` is read.
+    """A grid as a report sees it.
 
     Attributes:
-        controls: of the methods; those that are no method of the grid are passed over.
         training: task -> the shared training protocol there, for the list of what methods override.
-        looks: the file that remembers looks at earlier seeds; without it every look is the first.
+        looks: the file that remembers looks at earlier seeds.
         failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
         mark: marks page, terminal and ``results.json`` as not the paper's experiment.
         left_out: declared out-of-distribution sets that are not evaluated on (``Project.left_out``).
@@ -94,13 +92,16 @@ class CellData:
 
 @dataclass(frozen=True)
 class SetRows:
-    """The rows of one set, over all runs."""
+    """The rows of one set, over all runs.
 
-    #: [n] labels
+    Attributes:
+        gold: [n] labels.
+        judged: seed -> its rows of ``gold``; None where all seeds were evaluated on all.
+        groups: [n] index of each row's group; None without groups.
+    """
+
     gold: Array
-    #: seed -> its rows of ``gold``; None where all seeds were evaluated on all
     judged: Mapping[int, Array] | None
-    #: [n] index of each row's group; None without groups
     groups: Array | None
 
 
@@ -113,7 +114,7 @@ class BlockData:
     described: PreparedTask
     #: With the grid's seeds.
     subsample: Subsample
-    #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
+    #: Content of ``work/lengths/<task>.json``.
     lengths: Mapping[str, Any]
     #: Of all sets, the validation set first; empty where no run finished.
     set_rows: Mapping[str, SetRows]

@@ -34,7 +34,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Score:
-    """One metric of one method on one set, over its seeds."""
+    """One metric of one method on one set."""
 
     set: str
     metric: str
@@ -51,12 +51,11 @@ class Score:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method and what it is compared with."""
+    """A method and what it is compared with; ``differs_by``: what distinguishes a control, in its YAML's words."""
 
     method: str
     other: str
     role: Role
-    #: What distinguishes the control from the method, in its YAML's words.
     differs_by: str = ""
     #: Whether ``other`` is the method at strength 0, which the reference may be too: the difference is then a gain.
     gain: bool = False
@@ -73,12 +72,9 @@ class Comparison(Pair):
     set: str
     metric: str
     estimate: Estimate
-    #: Its interval holds together with those of its family; that of ``estimate`` is pointwise and has no word.
+    #: Its interval holds together with those of its family; that of ``estimate`` is pointwise.
     verdict: Verdict
-    #: Examples of the set.
     n_examples: int
-    #: Declared compute of the method relative to the other's.
-    compute_ratio: float | None
     #: The looks so far, which the family's error is shared among; None for the only one.
     look: Look | None = None
     #: What the verdict rests on.
@@ -96,7 +92,7 @@ class Comparison(Pair):
 class Row(CellData):
     """One method in one block: what was read, and what follows from it."""
 
-    #: Its part as a control of methods of the block (``scores.as_control``); empty for the reference.
+    #: Its part as a control of methods of the block; empty for the reference.
     control_for: tuple[Control, ...]
     #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]
@@ -106,7 +102,7 @@ class Row(CellData):
     comparisons: tuple[Comparison, ...] = ()
     #: With the best frozen encoder, unless ``comparisons`` has that one; of arms that train the encoder.
     opposed: tuple[Comparison, ...] = ()
-    #: An arm above whose runs these are: they were trained once.
+    #: An arm above whose runs these are.
     same_runs_as: str | None = None
     #: Several seeds gave the same answers to every row of the validation set: they count as one answer.
     still: bool = False
@@ -154,12 +150,12 @@ class Choice:
     """A method that may be taken."""
 
     method: str
-    #: On the validation set, over its seeds.
+    #: On the validation set.
     score: Estimate
     belief: Belief
-    #: Declared passes, plain fine-tuning = 1. No measured seconds: a decision is the same on every machine.
+    #: Declared passes, plain fine-tuning = 1.
     cost: float | None
-    #: Other methods whose runs these are: one choice.
+    #: Other methods whose runs these are.
     same: tuple[str, ...] = ()
     #: Of the mean over out-of-distribution sets; None without any, and where ``report.decide_by`` names what decides.
     elsewhere: Belief | None = None
@@ -175,7 +171,7 @@ class Decision:
     """Which method to take in one block, and what the choice rests on."""
 
     sentences: tuple[str, ...]
-    #: Methods that finished every seed, by expected score; and the one to take, None when there is none.
+    #: Methods that finished every seed, by expected score.
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None
     #: What claims are about: the best method that trains no encoder, or else the reference.
@@ -233,14 +229,12 @@ class Report:
     mark: str = ""
     #: Declared out-of-distribution sets that are not evaluated on, in sentences.
     left_out: tuple[str, ...] = ()
-    #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()
-    #: Tables of papers that ``report.published`` names.
     published: tuple[PublishedTable, ...] = ()
-    #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
     averages: tuple[Average, ...] = ()
+    #: Empty where nothing was tuned.
     tuned: tuple[TunedArm, ...] = ()
-    #: What more rows would bring the method to take, in sentences, where a task has three sizes or more.
+    #: What more rows would bring the method to take, in sentences.
     more_rows: tuple[str, ...] = ()
     #: Block -> set -> answers of the method to take, each row once.
     answers: Mapping[str, Mapping[str, SetAnswers]] = field(default_factory=dict)

@@ -207,6 +207,7 @@ def lines(
         baseline: name of the dotted line.
         dots: points instead of lines.
     """
+    points = points.reindex(columns=points.columns.union(POINT, sort=False))  # what has no interval is drawn without
     drawn = points[points["method"].isin(methods)]
     by_panel = dict(list(points[points["panel"].isin(drawn["panel"])].groupby("panel", sort=False)))
     present = set(drawn["method"])

@@ -44,7 +44,7 @@ def _drawn(
     if not shown:
         return ""
     plot, rows = shown[0][2], [row for place, table, plot in shown for row in _points(place, table, plot)]
-    points = pd.DataFrame(rows, columns=[*POINT, "baseline"], dtype=object)
+    points = pd.DataFrame(rows, columns=["panel", "method", "x", "y", "baseline"], dtype=object)
     if plot.points:  # a panel per method, where panels name the points
         points = points.rename(columns={"panel": "method", "method": "panel"})
         if points["panel"].nunique() > MOST_PANELS:
@@ -55,13 +55,12 @@ def _drawn(
 
 def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ...]]:
     """What is drawn of a table: the rows that have both coordinates."""
-    for i, cells in enumerate(shown.table.rows):
+    for cells in shown.table.rows:
         row = dict(zip(shown.table.columns, cells, strict=True))
         if row[plot.x] is not None and row[plot.y] is not None:
             set_name = "" if place == RUN or (plot.points and place == "dev") else place
             panel = ", ".join(filter(None, [set_name, *(str(row[column]) for column in plot.group)])) or "all"
-            baseline, bounds = row[plot.baseline] if plot.baseline else None, shown.bands.get(i, UNKNOWN)
-            yield (panel, shown.method, row[plot.x], row[plot.y], *bounds, baseline)
+            yield panel, shown.method, row[plot.x], row[plot.y], row[plot.baseline] if plot.baseline else None
 
 
 def over_sizes(report: Report) -> tuple[dict[str, Markup], dict[str, list[Markup]]]:

@@ -24,7 +24,6 @@ from regft_core.settings.project import Project
 from regft_core.settings.read_project import open_project
 from regft_core.settings.validate import validated
 
-#: A line of text that is longer is broken between its words.
 COLUMNS = 80
 #: Name and options of an argument, as ``argparse`` takes them.
 Argument = tuple[str, dict[str, Any]]

@@ -36,7 +36,6 @@ from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refu
 
 #: The variable with a file that stage report makes when it has printed the leaderboard, in whichever process.
 PRINTED = "REGFT_PRINTED"
-#: Width of the leaderboard in a log that is no terminal.
 LOG_COLUMNS = 180
 
 
@@ -163,7 +162,6 @@ def listed(root: Path) -> str:
     return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
 
 
-#: Of the stages that compute the grid.
 GRID = (
     argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
     flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),

@@ -28,7 +28,6 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.serve.export import export
 from regft_core.settings.read_project import open_project
 
-#: How near to strength 0 the limit is tried.
 NEAR = 1e-9
 
 

@@ -157,7 +157,6 @@ _LAWS: dict[str, Law] = {
 
 # ---------------------------------------------------------------------------- metrics
 
-#: Rows, labels, resamples and predictions of a trial.
 ROWS, LABELS, RESAMPLES, PREDICTIONS = 40, 3, 4, 2
 TOLERANCE = 1e-9
 

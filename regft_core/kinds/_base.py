@@ -12,7 +12,6 @@ from regft_core.lazy import Array, Tensor, torch
 if TYPE_CHECKING:
     from regft_core.kinds.regression import Scale
 
-#: How predictions are collapsed, see ``Kind.collapsed``.
 Collapse = Literal["constant", "majority"]
 #: A label as files of rows have it: an index, a value, or labels of one example as the bits of a number.
 Label = int | float
@@ -56,7 +55,6 @@ class Kind(ABC):
     one_label: ClassVar[bool]
     #: Whether the labels have an order, which the loss knows.
     ordered: ClassVar[bool] = False
-    #: What transformers calls it.
     problem_type: ClassVar[str]
     #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k). Metrics
     #: that fit several kinds read it off their arrays.

@@ -13,7 +13,6 @@ from regft_core.kinds._base import Declared, WrongLabel
 
 #: A stratified draw of values keeps the shares of this many equally filled bins.
 BINS = 10
-#: Characters of a wrong value that are shown.
 _WIDTH = 60
 _INTEGER = re.compile(r"[+-]?\d+")
 #: A quoted label within a list that was written as text.

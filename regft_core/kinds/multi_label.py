@@ -16,7 +16,6 @@ from regft_core.kinds._reading import as_text, given, listed_labels, read_index
 from regft_core.lazy import Tensor, np, torch
 from regft_core.metrics._weighted import f1_micro
 
-#: Between the labels of an answer.
 SEPARATOR = ";"
 #: What a cell of a label's own column may say; frames with empty cells are written with a point.
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}

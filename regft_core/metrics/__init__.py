@@ -53,18 +53,13 @@ class Metric:
     #: None: a run is a resample with all weights 1.
     of_one_run: Score | None
     kinds: tuple[str, ...]
-    #: Smallest and largest possible value.
     range: tuple[float, float]
     lower_is_better: bool = False
     needs_positive_label: bool = False
-    #: What values are multiplied by when shown, and the digits after the point.
     factor: float = 100.0
     digits: int = 1
-    #: Word after a shown difference.
     unit: str = "points"
-    #: Whether a value is the share of examples that are right, so that a difference is a number of them.
     counts_examples: bool = False
-    #: Whether decisions by offset logits can be better than the most probable label; needs ``weighted``.
     by_offsets: bool = False
 
     @property
@@ -92,7 +87,6 @@ _CLASSES, _ORDER, _VALUES = ("classification",), ("ordinal",), ("regression",)
 _SHARE, _CORRELATION, _ERROR = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 #: Of errors, which are not shown times 100.
 _AS_IT_IS: dict[str, Any] = {"lower_is_better": True, "factor": 1.0}
-#: Name -> metric.
 SHIPPED = {
     metric.name: metric
     for metric in (

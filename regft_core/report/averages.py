@@ -25,13 +25,11 @@ from regft_core.statistics.bootstrap import Estimate, percentiles
 from regft_core.statistics.forecast import expected_gains
 from regft_core.statistics.reproduction import Bounds
 
-#: How many times the largest size is asked about.
 FACTORS = (2.0, 4.0)
 #: (task, set) -> its weight in a mean.
 Weights = Mapping[tuple[str, str], float]
 
 
-# ----------------------------------------------------------------------------------- average columns
 
 
 class AverageLine(NamedTuple):

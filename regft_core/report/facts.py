@@ -123,7 +123,6 @@ def best_of_k(tuned: Sequence[records.Tuned], metric: str) -> tuple[tuple[int, f
 class Cost:
     """Cost of a method, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
 
-    #: Passes of all phases.
     declared: float | None
     #: Quantity of a run's record -> its mean over the runs that finished.
     means: Mapping[str, float | None]

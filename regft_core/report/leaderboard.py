@@ -28,9 +28,7 @@ from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS
 QUIET = 1.25
 #: How a mark or a text is coloured.
 UP, DOWN = "up", "down"
-#: The same in the terminal.
 STYLES = {UP: "green", DOWN: "red"}
-#: A head and a text for each line.
 TextColumn = tuple[str, list[Text]]
 
 
@@ -41,7 +39,6 @@ class Cell:
     text: str = ""
     #: What sorts the column; None stands last.
     value: float | None = None
-    #: Beside the text, less prominent.
     small: str = ""
     #: After both, coloured by ``style``; of a cell without a mark the text is.
     mark: str = ""

@@ -53,7 +53,6 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
             before = looks.before(block.name, rows[c.method].finished, rows[c.other].finished)
             earlier[c.role] = max(earlier[c.role], len(before))
         for c in compared:
-            # The first look has the whole error; a later one its share.
             parts = shares(earlier[c.role] + 1) if earlier[c.role] else 1
             confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
             if c.estimate.n > 1:

@@ -66,7 +66,6 @@ class CellData:
     #: A row for each step, and for each number that a method logged, of all phases (``work.COLUMNS``).
     curves: pd.DataFrame
     diagnostics: pd.DataFrame
-    #: Evaluation beyond the scores -> its file.
     evaluations: Mapping[str, Finding]
 
     @property
@@ -112,7 +111,6 @@ class BlockData:
     task: str
     size: str
     described: PreparedTask
-    #: With the grid's seeds.
     subsample: Subsample
     #: Content of ``work/lengths/<task>.json``.
     lengths: Mapping[str, Any]

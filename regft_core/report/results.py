@@ -20,11 +20,9 @@ from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import Verdict, overall
 
-#: Characters of a line in a notebook.
 WIDTH = 120
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.
 POINTS = 500
-#: Columns of ``Results.verdicts``.
 PAIRS = (
     "method", "other", "role", "task", "size", "set", "metric", "difference", "low", "high", "verdict", "why",
     "family", "comparisons", "confidence", "detectable",

@@ -26,7 +26,6 @@ from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.forecast import shares
 from regft_core.statistics.verdict import judge
 
-#: Recorded and recomputed metrics may differ by rounding only.
 TOLERANCE = 1e-6
 
 

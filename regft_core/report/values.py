@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: A control is the method at strength 0; a replacement has something else, or less, in the ingredient's place.
 Role = Literal["reference", "control", "replacement", "opponent"]
-#: Of the comparisons that a method's own table shows.
 ROLES: tuple[Role, ...] = ("reference", "control", "replacement")
 #: Metrics of a regression that see its unit.
 SEE_SCALE = ("r2", "mse", "mae")
@@ -77,7 +76,6 @@ class Comparison(Pair):
     n_examples: int
     #: The looks so far, which the family's error is shared among; None for the only one.
     look: Look | None = None
-    #: What the verdict rests on.
     sample: Sample = field(repr=False, compare=False)
 
     @property
@@ -94,7 +92,6 @@ class Row(CellData):
 
     #: Its part as a control of methods of the block; empty for the reference.
     control_for: tuple[Control, ...]
-    #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]
     cost: Cost
     #: value of the training protocol -> (shared, this method's)
@@ -150,10 +147,8 @@ class Choice:
     """A method that may be taken."""
 
     method: str
-    #: On the validation set.
     score: Estimate
     belief: Belief
-    #: Declared passes, plain fine-tuning = 1.
     cost: float | None
     #: Other methods whose runs these are.
     same: tuple[str, ...] = ()
@@ -171,12 +166,10 @@ class Decision:
     """Which method to take in one block, and what the choice rests on."""
 
     sentences: tuple[str, ...]
-    #: Methods that finished every seed, by expected score.
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None
     #: What claims are about: the best method that trains no encoder, or else the reference.
     baseline: str | None = None
-    #: Methods whose verdict against it says so.
     beating: tuple[str, ...] = ()
     #: What exports the pick; empty where nothing can.
     command: str = ""
@@ -232,13 +225,10 @@ class Report:
     evaluations: tuple[EvaluationSection, ...] = ()
     published: tuple[PublishedTable, ...] = ()
     averages: tuple[Average, ...] = ()
-    #: Empty where nothing was tuned.
     tuned: tuple[TunedArm, ...] = ()
-    #: What more rows would bring the method to take, in sentences.
     more_rows: tuple[str, ...] = ()
     #: Block -> set -> answers of the method to take, each row once.
     answers: Mapping[str, Mapping[str, SetAnswers]] = field(default_factory=dict)
-    #: Content of ``results.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)
 

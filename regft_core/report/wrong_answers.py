@@ -23,7 +23,6 @@ from regft_core.serve.out_of_fold import Answers, OutOfFold
 from regft_core.settings.project import Cell
 
 Array = npt.NDArray[Any]
-#: Mistakes and groups that are listed, and characters of a text.
 LISTED, CHARACTERS = 8, 300
 #: Shares of the rows, the most confident first, whose score is listed.
 SHARES = (1.0, 0.9, 0.75, 0.5, 0.25)

@@ -74,7 +74,6 @@ class Arms:
         common: dict[str, Any] = {
             "samples": samples, "seed": rng_seed, "positive_label_index": positive_label_index
         }  # fmt: skip
-        #: Examples of the set.
         self.count = len(gold)
         self._rows, self._judged = rows, judged
         self._apart: Apart | None = None

@@ -46,7 +46,6 @@ class Estimate:
     values: tuple[float, ...]
     #: Seeds that one side lacks (failed or not run): the mean is that of the runs that survived.
     excluded: tuple[int, ...]
-    #: Standard deviation over seeds (NaN below two).
     seed_deviation: float
     standard_error_seeds: float
     standard_error_examples: float

@@ -21,9 +21,7 @@ from regft_core.lazy import Array, np, optimize, stats
 
 #: Smallest and largest temperature that is tried, as logarithms: far beyond what is ever found.
 _LOG_TEMPERATURES = (-4.0, 4.0)
-#: Shares of the rows at which a sequence of tests starts.
 STARTS = (0.25, 0.5, 0.75, 1.0)
-#: Steps of one sequence, as a share of the rows.
 STEP = 0.05
 
 
@@ -56,7 +54,6 @@ class Threshold:
     """Answers at this confidence and above are right at least as often as was asked for."""
 
     threshold: float
-    #: Share of the rows that are answered.
     coverage: float
 
 

@@ -50,7 +50,6 @@ class Belief:
     expected: float
     low: float
     high: float
-    #: Probability that no other method is better.
     best: float
     #: Expected score of the leading method minus its own.
     loss: float

@@ -28,9 +28,7 @@ from regft_core.statistics.verdict import Error, Sample, detectable, overlap, sc
 #: Fewer sizes leave nothing to judge the fit by.
 FEWEST_SIZES = 3
 EXPONENTS = np.linspace(0.1, 1.5, 57)
-#: Replicates that are fitted.
 FITTED = 1_000
-#: Most seeds that a plan asks for.
 LIMIT = 200
 #: Of the interval of a deviation whose upper end is the safe one (Browne, Statistics in Medicine 1995).
 SAFE = 0.8

@@ -38,7 +38,6 @@ LOSS: Word = "worse"
 SAME: Word = "no difference shown"
 NONE: Word = "no verdict"
 BELOW, BELOW_MARK = "no better than a constant answer", "!"
-#: Families of comparisons, by role.
 FAMILIES = {
     "reference": "methods against the reference",
     "control": "methods against their controls",
@@ -51,7 +50,6 @@ SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
 USUAL_SPREAD, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
 #: Rows that are added to the discordant ones.
 _ADDED = 2
-#: Power of what is called detectable.
 POWER = 0.8
 _TINY = 1e-6
 

@@ -139,7 +139,6 @@ def cost_and_score(block: Block) -> str:
     return lines(f"cost-{block.name}", title, frame, methods, x=x, y=y, log=True, dots=True)
 
 
-# ------------------------------------------------------------------------------------------ curves
 
 
 def learning_curves(block: Block) -> str:

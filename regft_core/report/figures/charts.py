@@ -18,12 +18,9 @@ from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, SETTINGS, WORS
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.values import Block
 
-#: The lowest and the highest value of an axis.
 Ends = tuple[float, float]
 Values = Sequence[float] | npt.NDArray[np.float64]
-#: Most panels side by side.
 COLUMNS = 4
-#: Line style of points.
 NONE = "none"
 
 

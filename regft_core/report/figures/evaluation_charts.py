@@ -15,9 +15,7 @@ from regft_core.report.figures.charts import POINT, lines, named
 from regft_core.report.formatting import factor
 from regft_core.report.values import Block, Report, by_size
 
-#: Most panels of a figure with a panel per method.
 MOST_PANELS = 12
-#: The interval of one seed, whose spread nobody knows.
 UNKNOWN = (math.nan, math.nan)
 
 

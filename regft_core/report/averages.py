@@ -30,8 +30,6 @@ FACTORS = (2.0, 4.0)
 Weights = Mapping[tuple[str, str], float]
 
 
-
-
 class AverageLine(NamedTuple):
     """One method in an average column; None where a part of it has no score.
 

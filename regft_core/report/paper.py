@@ -97,7 +97,6 @@ class Paper:
             return [(share**2 * row.deviations[part] ** 2 / seeds, seeds) for part, share in weights.items()]
         return [(row.deviations[key] ** 2 / seeds, seeds)] if key in row.deviations else []
 
-
     def places(self, arm: str, encoder: str, size: str, key: str) -> Places | str:
         """Where the number of a column is here, or why it is nowhere."""
         places = []

@@ -1,26 +1,22 @@
-"""Figures of one block (a task at a size): scores of all seeds, paired differences, curves, cost, answers."""
+"""Figures of one block (a task at a size): scores of all seeds, curves, cost, answers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from regft_core import metrics
-from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
+from regft_core.report.figures import ACCENT, INK, MUTED, PAPER, WORSE
 from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
 from regft_core.report.formatting import factor
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
-from regft_core.report.values import Block, Comparison
+from regft_core.report.values import Block
 from regft_core.report.wrong_answers import SetAnswers
 from regft_core.statistics.confidence import equal_mass
-from regft_core.statistics.verdict import GAIN, LOSS, SAME
-from regft_core.statistics.verdict import NONE as NO_VERDICT
 
 #: Most panels of the phases before fine-tuning, and points of a curve; ``curves.csv`` has more.
 MOST_PHASES, CURVE_POINTS = 12, 60
@@ -28,14 +24,12 @@ MOST_PHASES, CURVE_POINTS = 12, 60
 OUTER = ".validation_loss"
 #: Bins of the reliability figure, with equally many answers; and of the histogram of errors.
 BINS, ERRORS = 10, 25
-VERDICT_LOOKS = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NO_VERDICT: (MUTED, "x")}
 
 
 def figures(block: Block) -> dict[str, str]:
     """Name -> SVG of each figure; empty where there is nothing to draw."""
     return {
         "scores": scores(block),
-        "differences": differences(block),
         "curves": learning_curves(block),
         "cost": cost_and_score(block),
         "search": search_curves(block),
@@ -52,9 +46,18 @@ def scores(block: Block) -> str:
         shown[title] = _dots(block, name)
         estimates = (row.scores[name][block.primary].estimate for row in told)
         ends[title] = [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
-    labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
-    x = block.primary + (" × 100" if factor(block.primary) == 100 else "")
-    return _by_set(f"scores-{block.name}", f"Scores of all seeds on {block.title}", block, shown, ends, labels, x)
+    scale, labels = factor(block.primary), [("↳ " if row.control_for else "") + row.method for row in block.rows]
+    return panels(
+        f"scores-{block.name}",
+        f"Scores of all seeds on {block.title}",
+        shown,
+        width=width_of(len(shown), (4.6, 3.4, 2.6, 2.15)),
+        height=0.3 * len(labels) + 0.1,
+        x=block.primary + (" × 100" if scale == 100 else ""),
+        rows=labels,
+        ticks=6,
+        x_ends={title: limits(scale * end for end in of) for title, of in ends.items() if of},
+    )
 
 
 def _dots(block: Block, name: str) -> list[Marks]:
@@ -87,43 +90,6 @@ def _scaled(intervals: Iterable[tuple[float, float] | None], scale: float) -> li
     return [(low * scale, high * scale) for low, high in (ends or (math.nan, math.nan) for ends in intervals)]
 
 
-def differences(block: Block) -> str:
-    """Forest plot: each method minus its controls, its replacements and the reference, one panel per set."""
-    compared = sorted((c for row in block.rows for c in row.comparisons), key=lambda c: c.role)  # controls come first
-    by_set = {name: of_set for name in block.sets if (of_set := [c for c in compared if c.set == name])}
-    constant, ends = {row.method for row in block.rows if row.constant}, dict[str, list[float]]()
-    for name, own in by_set.items():
-        told = [c for c in own if c.estimate.n and not {c.method, c.other} & constant]
-        bounds = (b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)))
-        ends[name] = [end for interval in bounds for end in interval or ()]
-    pairs = next(iter(by_set.values()), ())  # the same on every set
-    labels = [f"{c.method} − {c.other}{f' ({c.role})' * (c.role != 'reference')}" for c in pairs]
-    title, x = f"Paired differences on {block.title}", f"difference in {metrics.find(block.primary).unit}"
-    shown = {name: _differences(own, factor(block.primary)) for name, own in by_set.items()}
-    return _by_set(f"differences-{block.name}", title, block, shown, ends, labels, x)
-
-
-def _differences(comparisons: Sequence[Comparison], scale: float) -> list[Marks]:
-    """One set's panel: marks by verdict, twice, for the corrected interval and for that of the difference alone."""
-    marks = [Marks([0, 0], [-0.5, len(comparisons) - 0.5], INK, width=0.9)]
-    for word, (color, marker) in VERDICT_LOOKS.items():
-        chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
-        look = Marks(*_xy((c.estimate.mean * scale, y) for y, c in chosen), color, marker, NONE, size=6, across=True)
-        marks.append(replace(look, bounds=_scaled((c.verdict.interval for _, c in chosen), scale), reach=0.8))
-        marks.append(replace(look, bounds=_scaled((c.estimate.interval for _, c in chosen), scale), reach=2.4))
-    return marks
-
-
-def _by_set(
-    name: str, title: str, block: Block, shown: Mapping[str, Sequence[Marks]], ends: Mapping[str, Sequence[float]],
-    labels: Sequence[str], x: str,
-) -> str:  # fmt: skip
-    """A panel per set, with a row per label, over ``ends``."""
-    x_ends = {panel: limits(factor(block.primary) * end for end in of) for panel, of in ends.items() if of}
-    width, height = width_of(len(shown), (4.6, 3.4, 2.6, 2.15)), 0.3 * len(labels) + 0.1
-    return panels(name, title, shown, width=width, height=height, x=x, rows=labels, ticks=6, x_ends=x_ends)
-
-
 def cost_and_score(block: Block) -> str:
     """Mean validation score with its interval against declared passes; of many methods the frozen and the best ones."""
     scale, points = factor(block.primary), []
@@ -137,8 +103,6 @@ def cost_and_score(block: Block) -> str:
     x, y = "declared passes, plain fine-tuning = 1, all phases included", f"{block.primary} on dev"
     title, methods = f"Score against cost on {block.title}", named(block, block.frozen, frame["method"])
     return lines(f"cost-{block.name}", title, frame, methods, x=x, y=y, log=True, dots=True)
-
-
 
 
 def learning_curves(block: Block) -> str:

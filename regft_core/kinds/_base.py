@@ -1,4 +1,4 @@
-"""Questions that every kind of task answers; the answers here are those of most kinds."""
+"""What a kind of task answers; the answers here are those of most kinds."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ class Declared:
 
 
 class Kind(ABC):
-    """One kind of task. Arrays are numpy's; a label or a prediction is one number per example.
+    """One kind of task; a label or a prediction is one number per example.
 
-    ``labels`` are names in the order of the model's outputs. A set out of distribution may have other labels than the
-    model: ``to_set`` [K] is then the index of the set's label that each of the model's own counts as (empty where
-    tasks list no labels), and ``names`` are the set's labels.
+    ``labels`` are names in the order of the model's outputs. ``to_set`` [K] is the index of the label of a set that
+    each of them counts as (empty where tasks list no labels), and ``names`` are the set's labels.
     """
 
     #: Whether a task lists the names of its labels, over which a prediction is a distribution.
@@ -56,8 +55,7 @@ class Kind(ABC):
     #: Whether the labels have an order, which the loss knows.
     ordered: ClassVar[bool] = False
     problem_type: ClassVar[str]
-    #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k). Metrics
-    #: that fit several kinds read it off their arrays.
+    #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k).
     dtype: ClassVar[Literal["int64", "float64", "uint64"]]
     #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
     label_keys: ClassVar[str]
@@ -74,13 +72,10 @@ class Kind(ABC):
 
     @abstractmethod
     def read_label(self, value: Any, declared: Declared) -> Label:
-        """The label that a raw ``value`` of a file means. Raises WrongLabel.
-
-        ``value`` is a cell; where several columns hold the labels, column -> cell in the order of ``labels``.
-        """
+        """The label that a cell (or several: column -> cell, in the order of ``labels``) means. Raises WrongLabel."""
 
     def strata(self, labels: Sequence[Label]) -> list[int]:
-        """The group of each row in a stratified draw, which keeps the shares of the groups."""
+        """The group of each row in a stratified draw."""
         return [int(label) for label in labels]
 
     def label_counts(self, labels: Sequence[Label], names: Sequence[str]) -> dict[str, int] | None:
@@ -100,24 +95,18 @@ class Kind(ABC):
         return torch.tensor(labels, dtype=torch.int64)
 
     def target_scale(self, labels: Sequence[Label]) -> Scale | None:
-        """The scale in which a network learns the labels of its training rows; None: labels are no values.
-
-        Raises RunFailed where float32 cannot hold them.
-        """
+        """The scale in which a network learns values (RunFailed where float32 cannot hold them); None for labels."""
         return None
 
     @abstractmethod
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The task's loss, a scalar, of ``[B, K]`` logits and ``label_tensor``'s labels; a mean over examples.
+        """The task's loss, a mean over examples, of ``[B, K]`` logits and the labels of ``label_tensor``.
 
         ``weights``: those of ``balanced``; each term is multiplied by its own, and the sum is divided as without.
         """
 
     def balanced(self, labels: Sequence[Label], outputs: int) -> tuple[Any, ...]:
-        """``class_weights: balanced`` for training rows with these labels: n / (K n_c), whose mean over the rows is 1.
-
-        The file says over what K counts. Raises ValueError where an output is a value.
-        """
+        """``class_weights: balanced`` for rows with these labels: n / (K n_c). Raises ValueError for values."""
         raise ValueError("a value has no labels")
 
     def indicators(self, labels: Array, outputs: int) -> Array:
@@ -125,10 +114,7 @@ class Kind(ABC):
         raise ValueError("a value has no labels")
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
-        """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis, by which divergences compare passes.
-
-        Raises ValueError where an output is a value (not ``has_labels``).
-        """
+        """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis. Raises ValueError for values."""
         raise ValueError("a value has no probabilities")
 
     # ------------------------------------------------------------------ judging
@@ -151,10 +137,9 @@ class Kind(ABC):
 
     @abstractmethod
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        """Whether predictions [n] do no more than a baseline that ignores the input.
+        """``constant``: predictions [n] do not depend on the input; ``majority``: a constant would be as good.
 
-        ``constant``: they do not depend on the input. ``majority``: they do, but a constant would have served as well
-        or better. It does not mean that nothing was learned: with rare labels Matthews' correlation can be above 0.
+        It does not mean that nothing was learned: with rare labels Matthews' correlation can be above 0.
         """
 
     # ------------------------------------------------------------------ written for others
@@ -179,10 +164,8 @@ class Kind(ABC):
     def submitted(
         self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
     ) -> list[str]:
-        """[n] answers as a benchmark's server wants them.
+        """[n] answers as a benchmark's server wants them; ``written``: label -> how it is written there, if otherwise.
 
-        Args:
-            written: label -> how the benchmark writes it; as it is when absent.
-            limits: smallest and largest value of the task, or None.
+        ``limits``: smallest and largest value of the task, or None.
         """
         raise ValueError("no format of a benchmark's server has answers of this kind")

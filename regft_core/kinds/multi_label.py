@@ -1,8 +1,7 @@
 """Every example has any number of the task's labels: one logit per label, binary cross-entropy, a sigmoid above 0.5.
 
 A label of a row, and a prediction, is a set as the bits of one number: bit k is the k-th of ``labels``. In files a set
-is a cell of names (``fast;cheap``), a list of names, or 0 and 1 in a column of each label. Answers are written as
-names with ``;`` between them, in the order of ``labels``; an empty answer is the empty set.
+is a cell of names (``fast;cheap``), a list of names, or 0 and 1 in a column of each label.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """Metrics: the rows of ``SHIPPED``, or files of a project (``catalogue.py`` finds them); no numpy is imported here.
 
-A file is named by its metric. It declares, in capitals,
-
-``KINDS``
-    the kinds of task that it fits, of the files of ``regft_core/kinds``: ``("classification",)``.
-``RANGE``
-    smallest and largest possible value, ``math.inf`` where there is none; intervals are cut there.
-
-and defines one of
+A file is named by its metric. It declares ``KINDS``, the kinds of task that it fits (``("classification",)``), and
+``RANGE``, smallest and largest possible value (``math.inf`` where there is none), and defines one of
 
 ``weighted(gold, predicted, weights, positive) -> [B, R]``
     the metric of many resamples at once (see ``Weighted``); a single run is a resample with all weights 1.
@@ -16,10 +10,10 @@ and defines one of
 ``score(gold, predicted, positive) -> float``
     the metric of one run. Every resample is then scored by itself, which is slow.
 
-What is undefined because a side is constant is 0.0: no evidence of skill. All metrics are fractions or correlations,
-never percentages. Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1);
-``FACTOR``, ``DIGITS`` and ``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples;
-``BY_OFFSETS`` where the most probable label is not the best decision, so that offsets of the logits raise the metric.
+What is undefined because a side is constant is 0.0. All metrics are fractions or correlations, never percentages.
+Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1); ``FACTOR``, ``DIGITS`` and
+``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples that are right or wrong; ``BY_OFFSETS``
+where offsets of the logits can raise the metric.
 """
 
 from __future__ import annotations

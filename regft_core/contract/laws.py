@@ -1,7 +1,6 @@
 """Laws of a phase with any regulariser, tried on a phase that is ready to train; ``check_method.promises`` lists them.
 
-Each law takes ``make``, which builds the phase anew and returns its loop (keyword arguments are those of
-:class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept.
+Each takes ``make``, which builds the phase anew and returns its loop, and returns what is wrong, or nothing.
 """
 
 from __future__ import annotations
@@ -69,10 +68,7 @@ def zero(make_off: Make, plain: Make) -> str:
 
 
 def limit(make_near: Make, plain: Make) -> str:
-    """With hardly any strength a run ends close to plain fine-tuning.
-
-    Both must be smooth: no dropout, clipping or weight decay, and steps in proportion to the gradient (``epsilon``).
-    """
+    """With hardly any strength a run ends close to plain fine-tuning; neither has dropout, clipping or weight decay."""
     start = {name: value.clone() for name, value in plain().trainee.plain_weights().items()}
     ours, theirs = left(make_near()), left(plain())
 
@@ -113,10 +109,7 @@ def _as_declared(runs: str, passes: tuple[float, float], declared: Cost) -> str:
 
 @contextmanager
 def counted_fits() -> Iterator[list[tuple[float, float]]]:
-    """Forward and backward passes per row of the fit of every stack within the block, as ``fit_cost`` declares them.
-
-    Counted is at the encoder itself: a pass that a method runs past ``Step`` (features of a frozen model) counts too.
-    """
+    """Forward and backward passes of the encoder per row, in the fit of every stack within the block."""
     counts, plain = list[tuple[float, float]](), Stack.fit
 
     def fit(self: Stack, trainee: Trainee, data: FitData) -> None:
@@ -141,10 +134,7 @@ def counted_fits() -> Iterator[list[tuple[float, float]]]:
 
 
 def random_passes(make: Make, declared: bool) -> str:
-    """Two plain passes over one batch differ where that is ``declared``. The phase must have no dropout.
-
-    They are compared away from the start, where what is added or mixed acts.
-    """
+    """Two plain passes over one batch, away from the start, differ where that is ``declared``; without dropout."""
     loop = make()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -158,10 +148,7 @@ def random_passes(make: Make, declared: bool) -> str:
 
 
 def own_draws(make: Make, folder: Path) -> str:
-    """Files of ``folder`` draw from generators of their own, not from torch's global one.
-
-    What a method draws there depends on everything that ran before, and shifts what others draw.
-    """
+    """Files of ``folder`` draw from generators of their own, not from torch's global one, which others draw from."""
     with _GlobalDraws(folder) as watch:
         make().train()
     return "; ".join(watch.places)
@@ -264,11 +251,9 @@ class Memory:
         self.stored: tuple[dict[str, Tensor], str] | None = None
 
     def save_checkpoint(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Keep copies."""
         self.stored = ({name: value.detach().clone() for name, value in tensors.items()}, json.dumps(meta))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint."""
         return None if self.stored is None else (self.stored[0], json.loads(self.stored[1]))
 
 

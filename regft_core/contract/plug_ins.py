@@ -1,8 +1,4 @@
-"""The contracts of one evaluation and of one metric: ``regft test-evaluation`` and ``regft test-metric``.
-
-An evaluation is tried on runs of plain fine-tuning of a tiny encoder, a metric on generated labels of every kind that
-it fits.
-"""
+"""``regft test-evaluation``, on runs of plain fine-tuning of a tiny encoder, and ``regft test-metric``, on labels."""
 
 from __future__ import annotations
 
@@ -41,10 +37,9 @@ Law = Callable[[Look, EvaluatedRun], str]
 
 
 def check_evaluation(root: Path, name: str) -> Iterator[Promise]:
-    """Try the contract of the evaluation ``name`` as the project at ``root`` sees it; each promise as it is tried.
+    """Try the contract of the evaluation ``name``, with the options of ``params.yaml``; each promise as it is tried.
 
-    Its options are those of ``params.yaml``. Raises ConfigError: there is none of that name, its file is broken, or an
-    option has neither a default nor a value there.
+    Raises ConfigError: there is none of that name, its file is broken, or an option has neither a default nor a value.
     """
     use_project(root)
     require(EVALUATIONS, name)
@@ -162,10 +157,7 @@ TOLERANCE = 1e-9
 
 
 def check_metric(root: Path, name: str) -> Iterator[Promise]:
-    """Try the contract of the metric ``name`` as the project at ``root`` sees it; each promise as it is tried.
-
-    Raises ConfigError: there is none of that name, or its file is broken.
-    """
+    """Try the contract of the metric ``name``, promise by promise. Raises ConfigError for none, or a broken file."""
     use_project(root)
     require(METRICS, name)
     metric = metrics.find(name)

@@ -59,8 +59,8 @@ def write_checkpoint(directory: Path, build: Any, tokenizer: Any) -> None:
 def word_tokenizer(special: Sequence[str], single: str, pair: str, *, segments: bool, padding: str = "right") -> Any:
     """Return a fast WordPiece tokenizer; words outside the vocabulary are spelt in letters.
 
-    ``special`` are the tokens at the beginning, of padding, at the end, for unknown letters and of a mask; their order
-    fixes the ids. ``single`` and ``pair`` are templates of ``tokenizers``; ``segments``: the model reads token types.
+    ``special``: tokens of beginning, padding, end, unknown letters and mask. ``single`` and ``pair`` are templates of
+    ``tokenizers``; ``segments``: the model reads token types.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers.processors import TemplateProcessing

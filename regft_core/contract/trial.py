@@ -80,10 +80,7 @@ class Trial:
 
 
 def trial_of(root: Path, folder: Path, name: str) -> Trial:
-    """Write a project to ``folder`` in which the regulariser ``name`` acts; own code and methods are those of ``root``.
-
-    Raises ConfigError: it acts in no method, or on no kind of task.
-    """
+    """Write a project in which ``name`` acts, with code and methods of ``root``; ConfigError where it acts nowhere."""
     encoder = _base(root, folder)
     if (root / METHODS).is_dir():
         shutil.copytree(root / METHODS, folder / METHODS)

@@ -46,11 +46,8 @@ def project_inputs(project: Project, cells: Iterable[Cell], failed: Mapping[str,
 def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     """Write the page, ``results.json``, tables, metrics and figures to ``out`` (relative to the project root).
 
-    Without ``out`` no file is written and no page is drawn; it is still a look at the results.
-
-    Raises:
-        DataError, ConfigError: as ``build_report``; nothing is written then.
-        StoreError: a file cannot be written.
+    Without ``out`` no file is written and no page is drawn; it is still a look at the results. Raises as
+    ``build_report``, when nothing is written, and StoreError where a file cannot be written.
     """
     looks = Looks(inputs.looks)
     report = build_report(inputs, looks)

@@ -1,7 +1,6 @@
 """Over several blocks: average columns as papers form them, aggregates over tasks, and what more rows would bring.
 
-Of an average the replicates of the two-level bootstrap are averaged. Entries of one task share their runs, so their
-replicates stay paired; tasks are resampled by themselves.
+Of an average the replicates of the two-level bootstrap are averaged, paired within a task.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ Weights = Mapping[tuple[str, str], float]
 class AverageLine(NamedTuple):
     """One method in an average column; None where a part of it has no score.
 
-    Attributes:
-        difference: to the reference, paired by seed in every part; None for the reference itself.
-        incomplete: parts of which seeds are missing, hence the mean of the runs that survived.
+    ``difference``: to the reference, paired by seed; ``incomplete``: parts of which seeds are missing.
     """
 
     method: str
@@ -47,8 +44,7 @@ class AverageLine(NamedTuple):
 class Average(NamedTuple):
     """One average column at one training size.
 
-    Attributes:
-        metric: one that is shown as all of them are; None when their scales differ. ``metrics``: of each part.
+    ``metric``: one that is shown as the ``metrics`` of all parts are; None when their scales differ.
     """
 
     name: str
@@ -120,8 +116,7 @@ class AcrossTasks(NamedTuple):
     """One method over all blocks, on the primary metric of the validation sets.
 
     Attributes:
-        mean_rank: mean over blocks of its rank (1 is the best), and what its possible ranks leave of it; None when a
-            block has no score of it.
+        mean_rank: mean over blocks (1 is the best), and what its possible ranks leave of it; None without a score.
         failed: runs that failed or collapsed, of all ``runs``.
         words: role -> verdict -> number of comparisons.
     """

@@ -1,8 +1,7 @@
-"""Claims of a paper about its table, and the verdict of the runs here, with its words.
+"""Claims of a paper about its table, and the verdict of the runs here, by the rule of ``statistics/reproduction.py``.
 
-The claims of one table are a family, whose verdicts are corrected for their number (Holm). Columns and opponents within
-a claim share its level for *reproduced* and *smaller*, which all of them must be (Berger, Technometrics 1982). A single
-one is enough for *contradicted*, so there they divide it. ``statistics/reproduction.py`` has the rule.
+The claims of one table are a family (Holm). Columns and opponents within a claim share its level for *reproduced* and
+*smaller*, which all of them must be (Berger, Technometrics 1982); one is enough for *contradicted*, so they divide it.
 """
 
 from __future__ import annotations
@@ -179,10 +178,9 @@ def _of_evaluation(
 
 
 def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper) -> Tested:
-    """The difference of two methods on the same columns, paired by seed, in points.
+    """The difference of two methods on the same columns, paired by seed, in points, with the two-level interval.
 
-    The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
-    it is the wider of that and of a normal interval (``at_least_normal``).
+    Beyond the report's confidence, where a bootstrap has few resamples, the interval is ``at_least_normal``.
     """
     estimates: dict[tuple[str, str], Estimate] = {}
     weights: dict[tuple[str, str], float] = {}

@@ -1,8 +1,4 @@
-"""The methods of one block by score, a line each, in the columns that page, terminal and notebook show.
-
-A column is declared once, in ``_columns``: its head and a cell for each line. In the terminal the board stands with the
-decision, the same at any width and nothing cropped.
-"""
+"""The methods of one block by score, in the columns (``_columns``) that page, terminal and notebook show."""
 
 from __future__ import annotations
 
@@ -43,7 +39,6 @@ class Cell:
     #: After both, coloured by ``style``; of a cell without a mark the text is.
     mark: str = ""
     style: str = ""
-    #: More, where a pointer rests on it.
     title: str = ""
 
 
@@ -58,12 +53,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One method."""
+    """One method; its rank (equal means share one) and validation score are None without a finished run."""
 
-    #: 1 is the best mean; equal means share it. None without a finished run.
     rank: int | None
     row: Row
-    #: Its score on the validation set; None without a finished run.
     dev: Estimate | None
 
 

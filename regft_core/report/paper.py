@@ -28,12 +28,7 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where one column of a task is here, with its weight in a number.
-
-    Attributes:
-        estimate: the score over seeds, in the metric's own unit.
-        otherwise: what makes it another experiment than the paper's.
-    """
+    """Where one column of a task is here, with its weight in a number; ``otherwise``: why it is another experiment."""
 
     block: Block
     arm: str
@@ -86,10 +81,7 @@ class Paper:
         return low, high
 
     def printed_parts(self, row: PublishedRow, key: str) -> list[tuple[float, int]]:
-        """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own.
-
-        The printed deviation of a mean may be the mean of its parts' deviations, which is never smaller.
-        """
+        """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own."""
         seeds, weights = self.config.seeds, self.weights(key)
         if seeds is None or seeds < 2:
             return []

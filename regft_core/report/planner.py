@@ -1,8 +1,4 @@
-"""How many seeds a wanted difference takes, per task and pair of methods, from the spread of the runs at hand.
-
-A pair is planned with the interval that gives the report's verdicts: corrected for the comparisons of its family and,
-where it was reported before, for those looks.
-"""
+"""How many seeds a wanted difference takes, by task and pair, with the interval of the report's next verdict."""
 
 from __future__ import annotations
 
@@ -23,16 +19,19 @@ from regft_core.statistics.forecast import LIMIT, SeedPlan, plan_seeds, shares
 
 @dataclass(frozen=True)
 class Need:
-    """The seeds that one comparison takes."""
+    """The seeds that one comparison takes.
+
+    Attributes:
+        looks: earlier ones at the comparison; ``confidence``: of its family's next one.
+        plan: None without two seeds that both methods finished.
+        runs: of both methods to add for the safe number of seeds; with their ``seconds`` None where unknown.
+    """
 
     block: str
     comparison: Comparison
-    #: Earlier looks at the comparison, and the confidence that its family's next one has.
     looks: int
     confidence: float
-    #: None without two seeds that both methods finished.
     plan: SeedPlan | None
-    #: Runs of both methods to add for the safe number of seeds, and their seconds; None where unknown.
     runs: int | None
     seconds: float | None
 

@@ -1,8 +1,7 @@
 """A paper's table in its own shape, ours beside what is printed, as page and terminal show it.
 
-Ours stands beside the same method on the same column only. A published baseline is never the opponent of a method that
-ran here: seeds, rows, code and selection differ between them, and runs of one baseline by two groups lie further apart
-than most gains (0.92 points for DPS in weight mixup's table 3).
+A published baseline is never the opponent of a method that ran here: runs of one baseline by two groups lie further
+apart than most gains (0.92 points for DPS in weight mixup's table 3).
 """
 
 from __future__ import annotations
@@ -32,11 +31,9 @@ class PrintedCell:
     """One column of a row: the paper's number, and ours.
 
     Attributes:
-        published: None where the paper prints no mean here; ``published_gain``: where it prints no gain.
-        ours: None when it was not run here; ``why`` says the reason. ``our_gain``: over the same row as the printed
-            one.
-        difference: ours minus published, with its interval (NaN where nothing is known of the spread); None in another
-            experiment, which ``otherwise`` describes.
+        ours: None when it was not run here, which ``why`` explains.
+        our_gain: over the same row as the printed one.
+        difference: ours minus published, with its interval; None in another experiment, which ``otherwise`` describes.
     """
 
     key: str

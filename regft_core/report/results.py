@@ -189,11 +189,7 @@ def _shown(block: Block, whole: bool) -> dict[str, Any]:
 
 
 def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
-    """Name -> table in long form.
-
-    ``scores``: a row per task, size, method, set, metric and seed that finished; ``costs``: per run and quantity that
-    was counted or measured; ``runs``: per run; ``curves``: thinned to a few hundred points per run and phase.
-    """
+    """Name -> table in long form, a row per number or run; ``curves`` are thinned."""
     rows = [((block.task, block.size, row.method), row) for block in blocks for row in block.rows]
     cells = [((b.task, b.size, method), cell) for b in blocks for method, cell in b.cells.items()]
     scores = [
@@ -237,10 +233,8 @@ class Results(pd.DataFrame):  # type: ignore[misc]
     Columns:
         mean: over the ``seeds`` that finished. low, high: its interval (``report.confidence``); NaN below two seeds.
         expected: score on new data that the decision goes by, on the validation set; NaN elsewhere.
-        primary: whether it is the task's main metric. Verdicts are about it; other metrics have none.
+        primary: whether it is the task's main metric, which verdicts are about.
         vs_reference, vs_control, vs_replacement: the verdict; against several of a role that against all of them.
-            A difference to a control, the method at strength 0, is a gain.
-        no_better_than_constant: whether the mean is no better than the score of a constant answer.
         declared_cost, measured_cost: of training; plain fine-tuning is 1.
         failed: number of seeds that did not finish.
         seed 0, seed 1, ...: score of each seed; NaN where it failed.

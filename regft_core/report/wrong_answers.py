@@ -1,7 +1,4 @@
-"""Answers of the method to take: where they are wrong, and how sure they are of it.
-
-Every row of a set is counted once, with the answer of ``OutOfFold.once``: out of fold, or of the first seed.
-"""
+"""Answers of the method to take, one for each row (``OutOfFold.once``): where they are wrong, and how sure of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Figures as SVG that follows the page's colours.
+"""Figures as SVG, drawn with placeholder colours that become CSS variables, so that one drawing serves light and dark.
 
-They are drawn with placeholder colours that become CSS variables, so that one drawing serves light and dark. Nothing
-in the output depends on the time, the machine or other figures, and no address is left in it.
+Nothing in the output depends on the time, the machine or other figures, and no address is left in it.
 """
 
 from __future__ import annotations

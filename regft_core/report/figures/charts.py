@@ -29,8 +29,7 @@ class Marks:
     """A line, or points (``dashes`` is ``none``), in one panel.
 
     Attributes:
-        label: in the legend; empty where it has no place there.
-        face: colour inside of a marker whose border has ``color``; empty: the same.
+        label: in the legend, if any; ``face``: colour inside of a marker, if another.
         bounds: (low, high) around each mark: of ``y``, or of ``x`` where ``across``; drawn as lines of width ``reach``,
             or (``band``) as a shaded area.
     """
@@ -102,12 +101,10 @@ def panels(
     Args:
         name: prefix of the figure's identifiers; ``title`` is read aloud.
         width, height: of a panel, in inches.
-        x, y: named below the lowest panels, and beside the first of each row.
         rows: names of the places 0, 1, ... of ``y``, from the top.
         beside: what a legend on the right explains; without it panels have their own, of the marks with a label.
-        ticks: most numbers of an axis; ``log``: ``x`` is logarithmic.
         x_ends, y_ends: title of a panel -> the ends of its axes; without them the marks decide.
-        x_ticks: place on ``x`` -> its number; there are no others then.
+        x_ticks: place on ``x`` -> its number.
     """
     shown = {panel: marks for panel, marks in shown.items() if any(len(one.x) for one in marks)}
     if not shown:
@@ -196,13 +193,10 @@ def lines(
     name: str, title: str, points: pd.DataFrame, methods: Sequence[str], *, x: str, y: str, baseline: str = "",
     log: bool = False, dots: bool = False,
 ) -> str:  # fmt: skip
-    """Return panels with a line per method as SVG; nothing when no panel has a point.
+    """Return panels with a line (or ``dots``) per method as SVG; nothing when no panel has a point.
 
-    Args:
-        points: with the columns ``POINT``, and ``baseline`` where there is something to compare with.
-        methods: those that are drawn; the legend counts the others.
-        baseline: name of the dotted line.
-        dots: points instead of lines.
+    ``points`` have the columns ``POINT``, and ``baseline`` where a dotted line has that name. The legend counts the
+    methods that are not among ``methods``.
     """
     points = points.reindex(columns=points.columns.union(POINT, sort=False))  # what has no interval is drawn without
     drawn = points[points["method"].isin(methods)]

@@ -167,8 +167,6 @@ def check_metric(root: Path, name: str) -> Iterator[Promise]:
     unsaid = "" if metric.weighted is not None else "the file has no weighted(), so resamples are scored one by one"
     law = partial(_on_every_kind, metric, _weighted)
     yield tried("weighted() counts a row as often as its weight says", law, unsaid)
-    unsaid = "" if metric.counts_examples else "the file does not declare COUNTS_EXAMPLES"
-    yield tried("it is a mean over examples", partial(_on_every_kind, metric, _counts), unsaid)
 
 
 def _on_every_kind(metric: Metric, law: Callable[[Metric, Array, Array, int | None], str]) -> str:
@@ -245,12 +243,6 @@ def _weighted(metric: Metric, gold: Array, predicted: Array, positive: int | Non
             if not math.isclose(one, wanted, rel_tol=1e-6, abs_tol=TOLERANCE):
                 return f"a resample has {one:g}, and its rows one by one {wanted:g}"
     return ""
-
-
-def _counts(metric: Metric, gold: Array, predicted: Array, positive: int | None) -> str:
-    each = [metric.score(gold[row : row + 1], predicted[row : row + 1], positive) for row in range(ROWS)]
-    values = metric.score(gold, predicted, positive), sum(each) / ROWS
-    return "" if math.isclose(*values, abs_tol=TOLERANCE) else "{:g}; its rows {:g}".format(*values)
 
 
 _METRIC_LAWS = {

@@ -12,8 +12,7 @@ A file is named by its metric. It declares ``KINDS``, the kinds of task that it 
 
 What is undefined because a side is constant is 0.0. All metrics are fractions or correlations, never percentages.
 Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1); ``FACTOR``, ``DIGITS`` and
-``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples that are right or wrong; ``BY_OFFSETS``
-where offsets of the logits can raise the metric.
+``UNIT`` for how values are shown; ``BY_OFFSETS`` where offsets of the logits can raise the metric.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class Metric:
     factor: float = 100.0
     digits: int = 1
     unit: str = "points"
-    counts_examples: bool = False
     by_offsets: bool = False
 
     @property
@@ -84,7 +82,7 @@ _AS_IT_IS: dict[str, Any] = {"lower_is_better": True, "factor": 1.0}
 SHIPPED = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", _weighted.accuracy, None, ("classification", "multi_label"), _SHARE, counts_examples=True),
+        Metric("accuracy", _weighted.accuracy, None, ("classification", "multi_label"), _SHARE),
         Metric("accuracy_f1", _weighted.accuracy_f1, None, _CLASSES, _SHARE, needs_positive_label=True),
         Metric("f1", _weighted.f1, None, _CLASSES, _SHARE, needs_positive_label=True, by_offsets=True),
         Metric("f1_macro", _weighted.f1_macro, None, ("classification", "multi_label"), _SHARE, by_offsets=True),

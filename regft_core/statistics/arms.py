@@ -71,9 +71,7 @@ class Arms:
     ) -> None:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows, gold = [np.asarray(arms[name][seed]) for name, seed in places], np.asarray(labels)
-        common: dict[str, Any] = {
-            "samples": samples, "seed": rng_seed, "positive_label_index": positive_label_index
-        }  # fmt: skip
+        common: Any = {"samples": samples, "seed": rng_seed, "positive_label_index": positive_label_index}
         self.count = len(gold)
         self._rows, self._judged = rows, judged
         self._apart: Apart | None = None
@@ -100,10 +98,8 @@ class Arms:
         columns = [[self._columns[name][seed] for seed in seeds] for name in names]
         observed, values = self._observed[columns], self._values[:, columns]
         if self._apart is not None:
-            # As in ``_combine``, a run counts by the share of its rows that were drawn.
-            drawn = self._apart.shares[:, columns]
             wider = self._overlap(seeds) * stretch(self._apart.clusters, self._confidence)
-            values = observed + wider * np.where(drawn > 0, drawn * (values - observed), 0.0)
+            values = observed + wider * self._apart.moved(columns, values - observed)
         return observed, values
 
     def _pair(self, a: str, b: str) -> tuple[list[int], list[int], Array, Array]:
@@ -131,8 +127,7 @@ class Arms:
         if self._judged is not None and self._apart is not None and seeds:
             # Rows of its own for each seed: all that rows do to a seed is its own.
             repeats = self._repeats(seeds)
-            folds, shares = len(seeds) / repeats, self._apart.shares[:, left]
-            moved = np.where(shares > 0, shares * (values - observed.mean()), 0.0)
+            folds, moved = len(seeds) / repeats, self._apart.moved(left, values - observed.mean())
             rows, inner = self._overlap(seeds) * moved.mean(axis=1), float(np.var(moved, axis=0).mean())
         else:
             rows = values.mean(axis=1) if seeds else np.zeros(len(values))
@@ -175,8 +170,7 @@ class Arms:
             values = observed + wider * (values - observed)
             return two_level(seeds, excluded, observed, values, level, self._rng_seed)
         n, mean = len(seeds), float(observed.mean())
-        shares = self._apart.shares[:, columns]
-        moved = np.where(shares > 0, shares * (values - mean), 0.0)
+        moved = self._apart.moved(columns, values - mean)
         by_rows = moved.mean(axis=1)
         by_rows = self._overlap(seeds) * wider * (by_rows - by_rows.mean())
         replicates = mean + by_rows
@@ -208,6 +202,11 @@ class Apart:
     values: npt.NDArray[np.float64]
     shares: npt.NDArray[np.float64]
     clusters: float
+
+    def moved(self, runs: Any, deviations: Array) -> Array:
+        """[samples, ...] deviations of ``runs``, each by the share of its rows that were drawn."""
+        shares = self.shares[:, runs]
+        return np.where(shares > 0, shares * deviations, 0.0)
 
 
 def resample_apart(

@@ -129,15 +129,10 @@ def plan_seeds(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, *, grid_seeds: int
 ) -> SeedPlan:
     """Plan for a true ``difference`` from a pilot; arguments as ``detectable_with``."""
-    n = len(sample.values)
+    n, common = len(sample.values), (sample, comparisons, error, point)
     upper = math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SAFE, n - 1)))
-    common = (sample, comparisons, error, point)
-    return SeedPlan(
-        seeds_for(difference, *common),
-        seeds_for(difference, *common, upper),
-        detectable_with(LIMIT, *common),
-        detectable_with(grid_seeds, *common),
-    )
+    counts = (seeds_for(difference, *common, factor) for factor in (1, upper))
+    return SeedPlan(*counts, *(detectable_with(seeds, *common) for seeds in (LIMIT, grid_seeds)))
 
 
 def detectable_with(

@@ -55,7 +55,6 @@ def _environment() -> Environment:
         "styles": {verdict.GAIN: "up", verdict.LOSS: "down", verdict.SAME: "none", verdict.NONE: "none"},
         "spread_of_words": " / ".join((verdict.GAIN, verdict.SAME, verdict.LOSS)),
         "factor": formatting.factor,
-        "counts_examples": lambda metric: metrics.find(metric).counts_examples,
     }
     return environment
 

@@ -131,8 +131,8 @@ def plan_seeds(
     """Plan for a true ``difference`` from a pilot; arguments as ``detectable_with``."""
     n, common = len(sample.values), (sample, comparisons, error, point)
     upper = math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SAFE, n - 1)))
-    counts = (seeds_for(difference, *common, factor) for factor in (1, upper))
-    return SeedPlan(*counts, *(detectable_with(seeds, *common) for seeds in (LIMIT, grid_seeds)))
+    seeds, safe = (seeds_for(difference, *common, factor) for factor in (1, upper))
+    return SeedPlan(seeds, safe, detectable_with(LIMIT, *common), detectable_with(grid_seeds, *common))
 
 
 def detectable_with(

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from regft_core.evaluate.analysis_result import Table
+from regft_core.report import figures
 from regft_core.report.evaluations import _found, mean_rows
 from regft_core.report.facts import overrides
-from regft_core.report.figures import block as figures
 from regft_core.report.formatting import quantity
 from regft_core.runs.records import EpochScore, EpochScores, Finding, FindingRecord
 from regft_core.statistics.bootstrap import seed_interval

@@ -76,13 +76,12 @@ def claim_verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
     settings = [(i, *setting) for i, claim in enumerate(claims) for setting in claim.settings(paper.config)]
 
     def tests(setting: Setting, level: float) -> list[Tested]:
-        claim, encoder, size = claims[setting[0]], setting[1], setting[2]
-        comparisons, tests = list(_comparisons(claim, encoder, size, paper)), []
+        claim, tests = claims[setting[0]], []
+        comparisons = list(_comparisons(claim, *setting[1:], paper))
         for comparison in comparisons:
-            test = _tested(claim, comparison, encoder, size, paper, level)
-            if test.word == "contradicted" and len(comparisons) > 1:
-                shared = 1 - (1 - level) / len(comparisons)
-                test = _tested(claim, comparison, encoder, size, paper, shared)
+            test = _tested(claim, comparison, *setting[1:], paper, level)
+            if test.word == "contradicted":
+                test = _tested(claim, comparison, *setting[1:], paper, 1 - (1 - level) / len(comparisons))
             tests.append(test)
         return tests
 
@@ -127,9 +126,6 @@ def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper
         test = _of_evaluation(replace(test, key=f"{key} {pair[0]}"), claim.numbers, mine, theirs, level, *pair)
     else:
         test = _gain(test, mine, theirs, level, paper)
-    row = row_of(paper.config, over, encoder, size)
-    if row and row.copied_from:
-        test = replace(test, notes=(f"the paper copied {row.method} from {row.copied_from}", *test.notes))
     if otherwise := dict.fromkeys(text for place in (*mine, *theirs) for text in place.otherwise):
         return replace(test, why="; ".join(otherwise))
     if test.ours is None and claim.numbers:

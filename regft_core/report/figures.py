@@ -44,7 +44,7 @@ MOST_PANELS = 12
 UNKNOWN = (math.nan, math.nan)
 
 
-def figures(block: Block) -> dict[str, str]:
+def block_figures(block: Block) -> dict[str, str]:
     """Name -> SVG of each figure; empty where there is nothing to draw."""
     return {
         "scores": scores(block),

@@ -64,7 +64,6 @@ def check(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def warn(project: Project) -> None:
-    """Print what a valid project is warned of."""
     registry = discover()
     for name in registry:
         try:

@@ -42,7 +42,6 @@ exit codes
 
 
 def commands() -> list[str]:
-    """Return the names of all subcommands, in the order of the first page."""
     return [name for names in GROUPS.values() for name in names]
 
 
@@ -59,7 +58,6 @@ def declared() -> dict[str, tuple[str, str]]:
 
 
 def usage() -> str:
-    """Return the page of ``regft --help``."""
     lines = [
         f"regft {__version__}: find the fine-tuning method that works best on your labelled texts",
         "\nusage: regft COMMAND ...\n       regft COMMAND --help    what a command does, with examples",
@@ -84,7 +82,6 @@ def completion(shell: str) -> str:
 
 
 def dispatch(name: str, arguments: Sequence[str]) -> None:
-    """Run a subcommand with the rest of the command line; it exits with its own code."""
     sys.argv[1:] = arguments
     importlib.import_module(f".{declared()[name][0]}", __package__)
     start(name)

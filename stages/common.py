@@ -53,7 +53,6 @@ def whole_number(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
 
 
 def flag(name: str, help: str) -> Argument:
-    """Return an argument without a value, true where it is there."""
     return argument(name, help, action="store_true")
 
 
@@ -106,7 +105,6 @@ def command(*arguments: Argument) -> Callable[[Main], Main]:
 
 
 def add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
-    """Give a parser the arguments of a command."""
     for argument_name, options in COMMANDS[name][1]:
         parser.add_argument(argument_name, **options)
 

@@ -78,7 +78,6 @@ def run_and_show(root: Path) -> None:
 
 
 def require_project(root: Path) -> None:
-    """Raise ConfigError for what `dvc repro` needs and the folder lacks."""
     needed = {"params.yaml": "a project", "dvc.yaml": "a pipeline", ".dvc": "a DVC project"}
     problems = [no_project(root, name, what) for name, what in needed.items() if not (root / name).exists()]
     if not (root / ".dvc").exists():
@@ -283,7 +282,6 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _failed(failures: dict[str, str]) -> RunFailed:
-    """The error that lists every cell without a result."""
     lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
     text = f"{plural(len(failures), 'cell')} without a result:"
     return RunFailed("cells-failed", "\n".join([text, *lines, "  -> mend the cause and run `dvc repro` again"]))

@@ -168,7 +168,6 @@ def promises(
 
 
 def _off(own: Entry) -> Entry | None:
-    """The regulariser at strength 0; None where its class has no such."""
     cls, options = own
     if cls.off is None:
         return None

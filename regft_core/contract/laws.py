@@ -39,7 +39,6 @@ LIMIT_TOLERANCE = 1e-2
 
 
 def repeats(make: Make) -> str:
-    """Two trainings leave the same bits."""
     return "" if same(left(make()), left(make())) else "two trainings with one seed leave other tensors"
 
 
@@ -81,7 +80,6 @@ def limit(make_near: Make, plain: Make) -> str:
 
 
 def trains(make: Make) -> str:
-    """The phase trains to its end, and its weights are finite."""
     wrong = [name for name, value in left(make()).items() if not value.isfinite().all()]
     return f"{wrong[0]} is not finite after training" if wrong else ""
 
@@ -235,7 +233,6 @@ def left(loop: Loop) -> dict[str, Tensor]:
 
 
 def _stored(loop: Loop) -> dict[str, dict[str, Tensor]]:
-    """Hook -> its tensors, as a run keeps them."""
     stack, trainee = loop.stack, loop.trainee
     return {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "state()": stack.state()}
 
@@ -281,7 +278,6 @@ def widened(batch: Batch, columns: int, padding_id: int) -> Batch:
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two sets of named tensors hold the same bits."""
     return set(one) == set(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 

@@ -75,7 +75,6 @@ class Trial:
     controls: Sequence[str] = ()
 
     def job(self, task: str, method: str = "") -> Job:
-        """The run of the method, or of another one, on a task."""
         return Job(str(self.root), method or self.method, task, str(SIZE), 0)
 
 

@@ -54,7 +54,6 @@ class EvaluatedSet:
         return len(self.gold)
 
     def take(self, indices: Sequence[int]) -> EvaluatedSet:
-        """The set with these examples only, in this order."""
         chosen = np.asarray(indices, dtype=np.int64)
         examples = [self.examples[index] for index in indices]
         return replace(self, logits=self.logits[chosen], gold=self.gold[chosen], examples=examples)
@@ -126,7 +125,6 @@ class EvaluatedRun:
 
     @property
     def kind(self) -> str:
-        """A file of ``regft_core/kinds``."""
         return str(self.task["kind"])
 
     @property
@@ -179,7 +177,6 @@ def require_finite(logits: npt.NDArray[Any], ids: Sequence[str], whose: str, hin
 
 
 def require_number(value: float, metric: str, where: str) -> None:
-    """Raise RunFailed where a metric is no finite number."""
     if not math.isfinite(value):
         hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
         raise RunFailed("not-finite", f"the metric {metric} is {value} on {where}\n    -> {hint}")

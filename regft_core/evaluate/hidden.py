@@ -110,7 +110,6 @@ def pooled(model: Any, states: Tensor, batch: Batch, pooling: str) -> Tensor:
 
 
 def mask_token(trained: FinishedModel) -> int:
-    """The id of the mask token; raises Unfit where the tokenizer has none."""
     if (mask := trained.tokenizer.mask_token_id) is None:
         raise Unfit("the tokenizer has no mask token, so none was masked")
     return int(mask)

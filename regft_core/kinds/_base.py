@@ -132,7 +132,6 @@ class Kind(ABC):
         """[n] predictions of the best baseline that ignores the input, for gold [n]."""
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        """A warning when predictions look like right ones under wrong labels or on a reversed scale."""
         return None
 
     @abstractmethod

@@ -25,7 +25,6 @@ _NUMBERS = {
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a raw value is a float that is no number."""
     return isinstance(value, float) and math.isnan(value)
 
 
@@ -145,7 +144,6 @@ def _index(text: str, count: int) -> int | None:
 
 
 def read_number(value: Any, declared: Declared) -> float:
-    """A finite number within ``range``."""
     if value is None or (isinstance(value, str) and not value.strip()):
         raise WrongLabel(f"column '{declared.label_column}' has no target")
     number = to_number(value, declared.decimal)

@@ -13,8 +13,6 @@ from regft_core.lazy import Tensor, np, torch
 
 
 class Classification(Kind):
-    """One label of several for each example."""
-
     has_labels = True
     one_label = True
     problem_type = "single_label_classification"
@@ -34,7 +32,6 @@ class Classification(Kind):
         return {name: counts[index] for index, name in enumerate(names)}
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy."""
         if weights is None:
             return torch.nn.functional.cross_entropy(logits, labels)
         # Not ``weight=``, which divides by the batch's own sum of weights.

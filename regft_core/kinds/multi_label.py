@@ -23,8 +23,6 @@ MOST = 63
 
 
 class MultiLabel(Kind):
-    """Any number of labels for each example, one bit each."""
-
     has_labels = True
     one_label = False
     problem_type = "multi_label_classification"

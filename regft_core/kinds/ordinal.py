@@ -16,8 +16,6 @@ from regft_core.lazy import Tensor, np, torch
 
 
 class Ordinal(Classification):
-    """One label of several that have an order."""
-
     ordered = True
     label_keys = "'labels' lists every label, the lowest first, 'label_values' maps other spellings, "
 

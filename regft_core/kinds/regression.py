@@ -52,7 +52,6 @@ class Scale:
         return cls(mean, deviation)
 
     def learned(self, targets: Any) -> Any:
-        """``targets`` as the network learns them."""
         return (targets - self.mean) / self.deviation
 
     def in_units(self, outputs: Any) -> Any:
@@ -61,8 +60,6 @@ class Scale:
 
 
 class Regression(Kind):
-    """A number for each example."""
-
     has_labels = False
     one_label = False
     problem_type = "regression"
@@ -93,7 +90,6 @@ class Regression(Kind):
         return Scale.of(labels)
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Mean squared error."""
         predictions = logits.squeeze(-1)
         if predictions.shape != labels.shape:
             raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
@@ -106,7 +102,6 @@ class Regression(Kind):
         return logits.astype(np.float64)
 
     def constant(self, gold: Array) -> Array:
-        """The mean."""
         return np.full(gold.shape, gold.mean(dtype=np.float64), dtype=np.float64)
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:

@@ -17,7 +17,6 @@ def is_constant(values: Array) -> bool:
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
-    """Divide, giving 0 where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 

@@ -56,7 +56,6 @@ class Average(NamedTuple):
 
 
 def average_columns(blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]]) -> tuple[Average, ...]:
-    """Every average of ``report.averages`` at every training size."""
     averages = []
     for size in dict.fromkeys(block.size for block in blocks):
         own = {block.task: block for block in blocks if block.size == size}
@@ -129,7 +128,6 @@ class AcrossTasks(NamedTuple):
 
 
 def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
-    """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
     lines = []
     for name in names:

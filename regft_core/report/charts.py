@@ -128,7 +128,6 @@ class Marks:
 
     @property
     def look(self) -> dict[str, Any]:
-        """As matplotlib takes it."""
         border = {"markeredgecolor": self.color, "markerfacecolor": self.face or self.color}
         edge = {"markeredgewidth": 1.3} if self.face else {"markeredgewidth": 0.0} if self.alpha < 1 else {}
         line = {"linestyle": self.dashes, "linewidth": self.width, "marker": self.marker, "markersize": self.size}

@@ -255,7 +255,6 @@ def claim_in_words(verdict: ClaimVerdict) -> str:
 
 
 def comparison_in_words(test: Tested, verdict: ClaimVerdict) -> str:
-    """One column against one opponent, in a line."""
     claim = verdict.claim
     what, limit = f"{test.key}, gain over {test.over}", "printed"
     if claim.of_cost:

@@ -39,7 +39,6 @@ class Number:
 
     @property
     def mean(self) -> float:
-        """Over the seeds that have it."""
         return sum(self.values.values()) / len(self.values)
 
 
@@ -85,7 +84,6 @@ class EvaluationSection:
 
 
 def sections(blocks: Sequence[Block], confidence: float, reference: str) -> tuple[EvaluationSection, ...]:
-    """One section per evaluation that any method has."""
     sections = []
     for name in sorted({name for block in blocks for cell in block.cells.values() for name in cell.evaluations}):
         having = [

@@ -147,7 +147,6 @@ def all_seconds(cost: records.Cost) -> float:
 
 
 def declared(cell: CellData) -> float | None:
-    """Mean declared ratio to plain fine-tuning over the runs that finished."""
     return _mean((run.cost for run in cell.runs if run.ok), "declared_ratio")
 
 

@@ -79,7 +79,6 @@ def scores(block: Block) -> str:
 
 
 def _dots(block: Block, name: str) -> list[Marks]:
-    """One set's panel."""
     scale, scored = factor(block.primary), [(row, row.scores[name][block.primary]) for row in block.rows]
     seeds: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for y, (row, score) in enumerate(scored):

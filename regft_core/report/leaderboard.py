@@ -44,8 +44,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A head, what explains it, and a cell for each line."""
-
     head: str
     small: str
     cells: tuple[Cell, ...]
@@ -76,7 +74,6 @@ class Board:
 
 
 def leaderboard(block: Block, reference: str | None = None) -> Board:
-    """Sort and rank the methods of ``block``."""
     metric, down = metrics.find(block.primary), -sign(block.primary)
     scores = [(row, block.estimate(row.method)) for row in block.rows]
     scores.sort(key=lambda scored: math.inf if scored[1] is None else down * scored[1].mean)
@@ -92,7 +89,6 @@ def leaderboard(block: Block, reference: str | None = None) -> Board:
 
 
 def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:
-    """The columns beside the methods' names, in their order."""
 
     def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
         return Column(head, small, tuple(map(cell, rows)))
@@ -206,7 +202,6 @@ def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
 
 
 def _board(board: Board, width: int) -> Iterator[Text]:
-    """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
     first: TextColumn = ("method", [Text(_name(line)) for line in board.lines])
     columns: list[TextColumn] = []
     for column in board.columns:
@@ -221,7 +216,6 @@ def _board(board: Board, width: int) -> Iterator[Text]:
 
 
 def _name(line: Line) -> str:
-    """Rank and method; controls stand in."""
     rank = "-" if line.rank is None else str(line.rank)
     same = f" (same runs as {line.row.same_runs_as})" if line.row.same_runs_as else ""
     constant = " (constant)" if line.row.constant else ""

@@ -97,7 +97,6 @@ def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, st
 
 
 def looks(c: Comparison) -> str:
-    """How often a comparison was looked at; empty for the only look."""
     if c.look is None:
         return ""
     return f"look {c.look.number} of {len(c.look.seeds)} (at {listed([str(n) for n in c.look.seeds])} seeds)"

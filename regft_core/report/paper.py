@@ -165,5 +165,4 @@ def numbers_of(places: Places, evaluation: str, name: str) -> dict[int, float]:
 
 
 def rows_of(size: str) -> str:
-    """A training size in words."""
     return "all rows" if size == "full" else f"{size} rows"

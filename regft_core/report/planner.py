@@ -68,7 +68,6 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
 
 
 def table(needs: Sequence[Need], difference: float) -> str:
-    """The needs as text; ``-`` stands for what cannot be known yet."""
     if not needs:
         return "no pair of methods to compare: list the reference and a method"
     pairs, lines = list[str](), list[str]()

@@ -48,8 +48,6 @@ class PrintedCell:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, with ours beside it."""
-
     name: str
     config: PublishedConfig
     columns: tuple[str, ...]
@@ -59,14 +57,12 @@ class PublishedTable:
 
     @property
     def where(self) -> str:
-        """The paper and its table."""
         table = self.config.table
         place = "numbers of its text" if table == "prose" else f"table {table}" if table.isdigit() else table
         return f"{self.config.paper}, {place}"
 
     @property
     def otherwise(self) -> tuple[str, ...]:
-        """Why ours is another experiment than the paper's."""
         return tuple(dict.fromkeys(text for _, row in self.rows for cell in row if cell for text in cell.otherwise))
 
     @property
@@ -81,7 +77,6 @@ class PublishedTable:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Notes on the printed numbers."""
         if self.rows and (self.config.seeds is None or not any(row.deviations for row, _ in self.rows)):
             lacks = "how many seeds" if self.config.seeds is None else "deviations"
             yield f"The paper does not say {lacks}; intervals hold the spread of our runs only"
@@ -93,7 +88,6 @@ class PublishedTable:
 def published_tables(
     published: Mapping[str, PublishedConfig], blocks: Sequence[Block], report: ReportConfig, seeds: Sequence[int]
 ) -> tuple[PublishedTable, ...]:
-    """Put what ran here into the tables, and judge their claims."""
     tables = []
     for name, config in published.items():
         paper = Paper(config, blocks, report, seeds)

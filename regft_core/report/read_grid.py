@@ -70,7 +70,6 @@ class CellData:
 
     @property
     def finished(self) -> dict[int, str]:
-        """Seed -> key, of the runs that ran to the end."""
         return {run.seed: run.key for run in self.runs if run.ok}
 
     @property
@@ -80,12 +79,10 @@ class CellData:
 
     @property
     def variants(self) -> list[str]:
-        """Variants of its methods that its runs are of."""
         return sorted({run.variant for run in self.runs if run.variant})
 
     @property
     def degraded(self) -> list[str]:
-        """What its runs could not do as asked."""
         return list(dict.fromkeys(text for run in self.runs for text in run.degraded))
 
 
@@ -122,17 +119,14 @@ class BlockData:
 
     @property
     def name(self) -> str:
-        """``task-size``."""
         return f"{self.task}-{self.size}"
 
     @property
     def title(self) -> str:
-        """For headings and sentences."""
         return f"{self.task} at full size" if self.size == "full" else f"{self.task} at {self.size} rows"
 
     @property
     def primary(self) -> str:
-        """The metric that the task is evaluated by."""
         return self.described.primary
 
     @property

@@ -30,7 +30,6 @@ PAIRS = (
 
 
 def results(report: Report, inputs: Inputs) -> dict[str, Any]:
-    """Content of ``results.json``: block -> method -> everything that the page shows of it."""
     numbers: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
     # Scores are in the metric's own unit (accuracy from 0 to 1); page, terminal, DVC and MLflow show them times this.
     numbers["shown_times"] = {metric: factor(metric) for b in report.blocks for metric in b.described.metrics}
@@ -246,7 +245,6 @@ class Results(pd.DataFrame):  # type: ignore[misc]
 
     @classmethod
     def of(cls, report: Report) -> Results:
-        """The results that a report holds."""
         lines = []
         for block, row in ((b, row) for b in report.blocks for row in b.rows):
             for score in (score for metrics in row.scores.values() for score in metrics.values()):
@@ -290,7 +288,6 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         return pd.DataFrame(lines, columns=list(PAIRS))
 
     def _repr_html_(self) -> str:
-        """The decision and the leaderboard, as in the terminal."""
         from rich.console import Console
 
         if self.empty:

@@ -79,7 +79,6 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
 def arms_of(
     data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int], names: Iterable[str]
 ) -> Arms:
-    """Some of the block's methods on one set, resampled."""
     rows = data.set_rows[set_name]
     return Arms(
         {name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()} for name in names},

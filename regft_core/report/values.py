@@ -33,8 +33,6 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Score:
-    """One metric of one method on one set."""
-
     set: str
     metric: str
     estimate: Estimate
@@ -106,7 +104,6 @@ class Row(CellData):
 
     @property
     def failed(self) -> dict[int, str]:
-        """Seed -> error of the runs that failed."""
         return {run.seed: run.error or "no error recorded" for run in self.runs if not run.ok}
 
     @property
@@ -116,7 +113,6 @@ class Row(CellData):
 
     @property
     def n_ok(self) -> int:
-        """Seeds that ran to the end."""
         return len(self.runs) - len(self.failed)
 
     def no_better(self, primary: str) -> dict[str, list[str]]:
@@ -144,8 +140,6 @@ class Row(CellData):
 
 @dataclass(frozen=True)
 class Choice:
-    """A method that may be taken."""
-
     method: str
     score: Estimate
     belief: Belief
@@ -194,11 +188,9 @@ class Block(BlockData):
 
     @property
     def taken(self) -> str:
-        """The method to take; empty where there is none."""
         return self.decision.pick.method if self.decision.pick is not None else ""
 
     def row(self, method: str) -> Row | None:
-        """The row of ``method``, or None."""
         return next((row for row in self.rows if row.method == method), None)
 
     def estimate(self, method: str, name: str = "dev") -> Estimate | None:

@@ -55,7 +55,6 @@ def all_warnings(
 
 
 def left_out(inputs: Inputs) -> tuple[str, ...]:
-    """Methods and declared out-of-distribution sets that are not evaluated, with the reasons."""
     late = inputs.config.not_run
     return (f"Not run, for the minutes of `regft fit` were over: {listed(list(late))}.",) * bool(late) + tuple(
         f"{task} is not evaluated on {listed([name for name, of in sets.items() if of.why == reason])}: {reason}."

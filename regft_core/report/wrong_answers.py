@@ -60,14 +60,12 @@ class SetAnswers:
 
     @property
     def confused(self) -> list[tuple[int, int, int]]:
-        """(gold label, predicted label, rows) of the most frequent confusions."""
         counts = np.array(self.confusion)
         np.fill_diagonal(counts, 0)
         order = np.argsort(-counts, axis=None, kind="stable")[:MOST_LABELS]
         return [(int(i), int(j), int(counts[i, j])) for i, j in zip(*np.unravel_index(order, counts.shape))]
 
     def plain(self) -> dict[str, Any]:
-        """The numbers for ``results.json``, without rows and their texts."""
         names = ("rows", "models", "score", "bias", "wrong", "confusion", "classes", "kept")
         return {name: getattr(self, name) for name in names}
 

@@ -136,7 +136,6 @@ class Arms:
         return Sample(observed, rows - rows.mean(), inner, clusters, repeats, bounds, self.identical(a, b), folds)
 
     def _repeats(self, seeds: Sequence[int]) -> float:
-        """How often each row was evaluated by these seeds."""
         assert self._judged is not None
         places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
         return len(places) / max(1, len(np.unique(places)))

@@ -54,12 +54,10 @@ class Estimate:
 
     @property
     def n(self) -> int:
-        """Number of seeds that went in."""
         return len(self.seeds)
 
     @property
     def by_seed(self) -> dict[int, float]:
-        """Seed -> its value."""
         return dict(zip(self.seeds, self.values, strict=True))
 
     @property

@@ -109,7 +109,6 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """(low, high), or None."""
         return None if math.isnan(self.low) else (self.low, self.high)
 
 
@@ -229,7 +228,6 @@ class Error:
         return places, self.log_tail(places)
 
     def half_width(self, level: float) -> float:
-        """Where the tail is exp(``level``)."""
         most = 40 * float(self.deviations[-1])
         return float(
             optimize.brentq(lambda x: float(self.log_tail(np.array([x]))[0]) - level, 0.0, most, xtol=most * 1e-9)

@@ -39,8 +39,6 @@ from regft_core.schema.params import Params
 
 
 class Evaluation(StrictModel):
-    """One evaluation, as its file declares it."""
-
     name: str
     description: str = Field(alias="DESCRIPTION")
     needs_model: bool = Field(alias="NEEDS_MODEL")
@@ -61,11 +59,9 @@ class Evaluation(StrictModel):
         return self
 
     def fits(self, kind: str) -> bool:
-        """Whether it has something to say about tasks of this kind."""
         return self.kinds is None or kind in self.kinds
 
     def other_tasks(self, options: StrictModel) -> tuple[str, ...]:
-        """Tasks whose rows it reads under these options."""
         return tuple(getattr(options, self.tasks)) if self.tasks else ()
 
     def other_method(self, options: StrictModel) -> str | None:

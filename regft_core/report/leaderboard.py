@@ -11,7 +11,7 @@ from rich.text import Text
 
 from regft_core import metrics
 from regft_core.data import lengths
-from regft_core.names import plural
+from regft_core.names import aligned, plural
 from regft_core.report.claims import RULE
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, ratio, score, sign
 from regft_core.report.looks import looked_at
@@ -24,8 +24,6 @@ from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS
 QUIET = 1.25
 #: How a mark or a text is coloured.
 UP, DOWN = "up", "down"
-STYLES = {UP: "green", DOWN: "red"}
-TextColumn = tuple[str, list[Text]]
 
 
 @dataclass(frozen=True)
@@ -202,16 +200,13 @@ def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
 
 
 def _board(board: Board, width: int) -> Iterator[Text]:
-    first: TextColumn = ("method", [Text(_name(line)) for line in board.lines])
-    columns: list[TextColumn] = []
-    for column in board.columns:
-        marked = any(cell.mark for cell in column.cells)
-        columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
+    """The lines of the board; columns that do not fit go on below, the methods' names beside them."""
+    names, columns = ["method", *map(_name, board.lines)], [[c.head, *_cells(c)] for c in board.columns]
     while columns:
-        count = 1
-        while count < len(columns) and sum(_widths([first, *columns[: count + 1]])) + 2 * (count + 1) <= width:
-            count += 1
-        yield from _rows([first, *columns[:count]])
+        count = len(columns)
+        while max(map(len, lines := aligned([*zip(names, *columns[:count])]))) > width and count > 1:
+            count -= 1
+        yield from (Text(line, no_wrap=True, overflow="ignore") for line in lines)
         columns = columns[count:]
 
 
@@ -222,28 +217,8 @@ def _name(line: Line) -> str:
     return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}{constant}"
 
 
-def _text(cell: Cell, marked: bool) -> Text:
-    """One cell; ``marked``: whether some cell of the column has a mark, for which room is left in all of them."""
-    text = Text(cell.text, style="" if cell.mark else STYLES.get(cell.style, ""))
-    if cell.small:
-        text.append(f" {cell.small}", style="dim")
-    if marked and cell.text:
-        text.append(f" {cell.mark or ' '}", style=STYLES.get(cell.style, ""))
-    return text
-
-
-def _widths(columns: Sequence[TextColumn]) -> list[int]:
-    return [max(len(head), *(cell.cell_len for cell in cells)) for head, cells in columns]
-
-
-def _rows(columns: Sequence[TextColumn]) -> Iterator[Text]:
-    """Head and lines; names stand left, all else right."""
-    widths = _widths(columns)
-    heads = [Text(head, style="dim") for head, _ in columns]
-    for cells in (heads, *zip(*(cells for _, cells in columns), strict=True)):
-        line = Text(no_wrap=True, overflow="ignore")
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-            space = " " * (width - cell.cell_len)
-            line.append_text(cell).append(space) if i == 0 else line.append("  " + space).append_text(cell)
-        line.rstrip()
-        yield line
+def _cells(column: Column) -> Iterator[str]:
+    """Text of each cell; where some have a mark, room is left for it in all of them."""
+    marked = any(cell.mark for cell in column.cells)
+    for cell in column.cells:
+        yield f"{cell.text} {cell.small}".rstrip() + f" {cell.mark or ' '}" * (marked and bool(cell.text))

@@ -60,9 +60,8 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
                 plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
             if plan is not None and plan.safe is not None:
                 added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
-                each = [(count, seconds(cells[name])) for name, count in added.items()]
-                runs = sum(added.values())
-                total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
+                runs, each = sum(added.values()), {name: seconds(cells[name]) for name in added}
+                total = None if None in each.values() else sum(added[name] * (each[name] or 0) for name in added)
             found.append(Need(block.name, c, earlier[c.role], confidence, plan, runs, total))
     return found
 

@@ -147,11 +147,6 @@ class Kind(ABC):
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         """A gold label or a prediction as tables show it."""
 
-    @property
-    def submits(self) -> bool:
-        """Whether the formats of benchmarks' servers (``submission``) have answers of this kind."""
-        return type(self).submitted is not Kind.submitted
-
     def score_columns(self, labels: Sequence[str]) -> list[str]:
         """Columns of a prediction file beside ``prediction``."""
         return [f"probability_{label}" for label in labels]
@@ -159,12 +154,3 @@ class Kind(ABC):
     @abstractmethod
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         """The cell ``prediction`` of one example with these ``scores``."""
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        """[n] answers as a benchmark's server wants them; ``written``: label -> how it is written there, if otherwise.
-
-        ``limits``: smallest and largest value of the task, or None.
-        """
-        raise ValueError("no format of a benchmark's server has answers of this kind")

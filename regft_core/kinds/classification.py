@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
@@ -82,12 +82,6 @@ class Classification(Kind):
 
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return labels[max(range(len(scores)), key=scores.__getitem__)]
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        names = [written.get(label, label) for label in labels or ()]
-        return [names[index] for index in logits.argmax(axis=1)]
 
 
 KIND = Classification

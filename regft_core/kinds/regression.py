@@ -6,7 +6,7 @@ scale up when it is stored (``training.trainee``), so that answers are in the ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,12 +125,6 @@ class Regression(Kind):
 
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return scores[0]
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        low, high = limits or (float("-inf"), float("inf"))
-        return [f"{min(max(float(value), low), high):.3f}" for value in logits[:, 0]]
 
 
 KIND = Regression

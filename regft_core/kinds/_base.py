@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regft_core.lazy import Array, Tensor, torch
+from regft_core.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:
     from regft_core.kinds.regression import Scale
@@ -80,7 +80,10 @@ class Kind(ABC):
 
     def label_counts(self, labels: Sequence[Label], names: Sequence[str]) -> dict[str, int] | None:
         """Rows of each label by name, absent labels included; None where there are no labels."""
-        return None
+        if not self.has_labels:
+            return None
+        counts = self.indicators(np.asarray(labels, dtype=self.dtype), len(names)).sum(axis=0)
+        return dict(zip(names, counts.tolist(), strict=True))
 
     # ------------------------------------------------------------------ model and training
 

@@ -27,10 +27,6 @@ class Classification(Kind):
     def read_label(self, value: Any, declared: Declared) -> int:
         return read_index(value, declared)
 
-    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
-        counts = Counter(int(label) for label in labels)
-        return {name: counts[index] for index, name in enumerate(names)}
-
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         if weights is None:
             return torch.nn.functional.cross_entropy(logits, labels)

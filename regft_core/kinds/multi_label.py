@@ -61,10 +61,6 @@ class MultiLabel(Kind):
         counts = Counter(k for label in labels for k in _members(label))
         return [min(_members(label), key=lambda k: (counts[k], k), default=-1) for label in labels]
 
-    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
-        counts = Counter(k for label in labels for k in _members(label))
-        return {name: counts[index] for index, name in enumerate(names)}
-
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Binary cross-entropy, a mean over examples and labels; ``weights`` [K, 2]: of absence, of presence."""
         present = (labels[:, None] >> torch.arange(logits.shape[1], device=labels.device)) & 1

@@ -140,7 +140,6 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _lengths(project: Project) -> Iterator[str]:
-    """Yield the tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
     from regft_core.data import lengths
     from regft_core.grid.measured_lengths import known_lengths
 

@@ -30,7 +30,6 @@ Argument = tuple[str, dict[str, Any]]
 
 
 def argument(name: str, help: str, **options: Any) -> Argument:
-    """Return an argument, as of ``ArgumentParser.add_argument``; its default is shown with its help."""
     if options.get("default"):
         help = f"{help} (default: {options['default']})"
     if options.get("action") == "append" or options.get("nargs") == "*":  # else argparse calls the latter required

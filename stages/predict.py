@@ -120,7 +120,6 @@ def _stream(model: ServedModel, form: str, keep: Sequence[str], how: FileFormat)
 
 
 def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
-    """Print what the answers do not show: rows that were cut, not answered, or without a text."""
 
     def part(count: int) -> str:
         return f"{plural(count, 'row')} ({share(count / counted.rows)})"

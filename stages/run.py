@@ -152,7 +152,6 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def listed(root: Path) -> str:
-    """Every preset with the first line of its file, which says what it makes."""
     lines = []
     for name in names(root, PRESETS):
         head = (root / preset_file(root, name)).read_text(encoding="utf-8").partition("\n")[0]

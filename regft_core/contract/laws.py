@@ -43,7 +43,6 @@ def repeats(make: Make) -> str:
 
 
 def inert(make: Make) -> str:
-    """Two passes in evaluation give the same answers after training."""
     loop = make()
     loop.train()
     batch, model = loop.stream.batch(0), loop.trainee.model.eval()
@@ -54,7 +53,6 @@ def inert(make: Make) -> str:
 
 
 def changes(make: Make, plain: Make) -> str:
-    """A phase leaves something else than plain fine-tuning: weights, what is handed on or kept, or a decision."""
     unchanged = same(left(make()), left(plain()))
     return "its weights are those of plain fine-tuning, and it hands on and keeps nothing" if unchanged else ""
 
@@ -85,14 +83,12 @@ def trains(make: Make) -> str:
 
 
 def passes(make: Make, declared: Cost) -> str:
-    """A step runs as many passes as ``declared``."""
     done = make().train()
     counted = done.forward_passes / done.batches, done.backward_passes / done.batches
     return _as_declared("a step runs", counted, declared)
 
 
 def fit_passes(make: Make, declared: Cost) -> str:
-    """``fit`` runs as many passes per training row as ``declared``."""
     with counted_fits() as counted:
         make()
     return _as_declared("per row fit runs", counted[-1], declared)  # before it are those of earlier phases
@@ -223,7 +219,6 @@ def storable(make: Make) -> str:
 
 
 def left(loop: Loop) -> dict[str, Tensor]:
-    """Train a loop and return what its phase leaves: weights, and what is handed on and kept."""
     loop.train()
     stack, trainee = loop.stack, loop.trainee
     parts = {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "decision()": stack.decision()}
@@ -255,7 +250,6 @@ class Memory:
 
 
 def first_step(loop: Loop) -> Step:
-    """The first step of a loop, on its first batch, with the model in training mode."""
     loop.trainee.model.train()
     loop.trainee.attached.train()
     return loop.step_on(loop.stream.batch(0))

@@ -70,7 +70,6 @@ def _options(root: Path, evaluation: Evaluation, tasks: list[str]) -> dict[str, 
 
 
 def _finished(trial: Trial, task: str, name: str) -> EvaluatedRun:
-    """A trained run as the evaluation sees it."""
     run(trial.job(task), until="finetune")
     context = Context(trial.job(task))
     model = FinishedModel(context)
@@ -113,7 +112,6 @@ def _twice(look: Look, given: EvaluatedRun) -> str:
 
 
 def _own_draws(look: Look, given: EvaluatedRun) -> str:
-    """The generators that everybody shares stay where they are."""
     import torch
 
     states = {

@@ -166,7 +166,6 @@ def _trial_with(folder: Path, encoder: Path, method: str, name: str) -> Trial:
 
 
 def _planned(trial: Trial) -> Trial:
-    """Prepare the rows and write the plan; raises ConfigError."""
     with quiet():
         prepare(open_project(trial.root))
         write_plan(open_project(trial.root))

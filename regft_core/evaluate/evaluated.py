@@ -156,7 +156,6 @@ class EvaluatedRun:
 
     @property
     def parts(self) -> list[EvaluatedSet]:
-        """Some rows of the validation set, or of all sets, as options that are ``SomeRows`` ask for."""
         chosen = [judged for name, judged in self.sets.items() if self.options.sets == "all" or name == "dev"]
         return [self.some(judged, self.options.rows) for judged in chosen]
 
@@ -200,7 +199,6 @@ def positive_index(task: Mapping[str, Any], to_set: Sequence[int] | npt.NDArray[
 
 
 def positive_of(described: PreparedTask, name: str) -> int | None:
-    """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
     own, declared = described.labels or [], described.sets[name]
     return positive_index(vars(described), label_indices(own, declared.labels or own, declared.label_map))
 

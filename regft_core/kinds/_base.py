@@ -94,7 +94,6 @@ class Kind(ABC):
         return tuple(labels or ())
 
     def label_tensor(self, labels: Sequence[Label]) -> Tensor:
-        """The labels of a batch [B] as the loss takes them."""
         return torch.tensor(labels, dtype=torch.int64)
 
     def target_scale(self, labels: Sequence[Label]) -> Scale | None:
@@ -151,7 +150,6 @@ class Kind(ABC):
         """A gold label or a prediction as tables show it."""
 
     def score_columns(self, labels: Sequence[str]) -> list[str]:
-        """Columns of a prediction file beside ``prediction``."""
         return [f"probability_{label}" for label in labels]
 
     @abstractmethod

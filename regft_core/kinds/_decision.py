@@ -39,7 +39,6 @@ class Decision:
         return decided.astype(np.float64).tolist()
 
     def at(self, temperature: float) -> Decision:
-        """The same decisions of logits that were divided by ``temperature``."""
         return Decision(tuple(offset / temperature for offset in self.offsets), self.at_least_one)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -55,7 +55,6 @@ class Scale:
         return (targets - self.mean) / self.deviation
 
     def in_units(self, outputs: Any) -> Any:
-        """``outputs`` of the network in the unit of the targets."""
         return outputs * self.deviation + self.mean
 
 

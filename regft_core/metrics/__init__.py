@@ -56,7 +56,6 @@ class Metric:
 
     @property
     def largest_difference(self) -> float:
-        """How far two values can be apart; infinite without bounds."""
         return self.range[1] - self.range[0]
 
     def score(self, gold: Array, predicted: Array, positive: int | None) -> float:
@@ -122,7 +121,6 @@ def find(name: str) -> Metric:
 
 
 def higher_is_better(name: str) -> bool:
-    """Return whether a larger value of metric ``name`` is the better one; raises as ``find``."""
     return not find(name).lower_is_better
 
 

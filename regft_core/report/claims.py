@@ -60,8 +60,6 @@ class Tested:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """The verdict on one claim with one encoder at one training size, from intervals of ``confidence``."""
-
     claim: Claim
     encoder: str
     size: str
@@ -113,7 +111,6 @@ def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterato
 
 
 def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper: Paper, level: float) -> Tested:
-    """One column against one opponent, by intervals of the confidence ``level``."""
     over, key, pair = comparison
     if claim.of_cost:
         return _cost(claim, over, size, paper)
@@ -247,7 +244,6 @@ def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str
 
 
 def claim_in_words(verdict: ClaimVerdict) -> str:
-    """The claim with its place in the paper, and how much of it was tested."""
     tested = sum(test.word != NOT_TESTED for test in verdict.tested)
     place = f"{verdict.claim.where}; {verdict.encoder}, {rows_of(verdict.size)}"
     part = f"; {tested} of its {plural(len(verdict.tested), 'comparison')} tested here"

@@ -198,7 +198,6 @@ def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metri
 def _claimed(
     block: Block, baseline: str | None, beating: Sequence[str], against: Sequence[Comparison], confidence: float
 ) -> Iterator[str]:
-    """Which methods beat the baseline, and which beat all of their controls."""
     if against:
         role = "the reference" if block.frozen is None else "the best method that does not train the encoder"
         first, level = against[0], f"{number(100 * confidence, 0)}%"

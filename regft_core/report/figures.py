@@ -45,7 +45,6 @@ UNKNOWN = (math.nan, math.nan)
 
 
 def block_figures(block: Block) -> dict[str, str]:
-    """Name -> SVG of each figure; empty where there is nothing to draw."""
     return {
         "scores": scores(block),
         "curves": learning_curves(block),
@@ -123,7 +122,6 @@ def cost_and_score(block: Block) -> str:
 
 
 def learning_curves(block: Block) -> str:
-    """Loss of the fine-tuning phase, one panel per method on one scale."""
     shown = {row.method: _runs(_losses(row, "finetune")) for row in block.rows}
     return _curve_panels(f"curves-{block.name}", f"Training loss on {block.title}", shown, "step", "loss", shared=True)
 
@@ -241,7 +239,6 @@ def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[t
 
 
 def _equal(values: np.ndarray) -> Marks:
-    """The line on which both axes are equal, over the range of ``values``."""
     ends = [float(values.min()), float(values.max())]
     return Marks(ends, ends, MUTED, width=0.8)
 

@@ -98,7 +98,6 @@ def quantity(value: float | None, signed: bool = False) -> str:
 
 
 def setting(value: Any) -> str:
-    """A value of a configuration, as YAML would show it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

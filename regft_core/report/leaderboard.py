@@ -58,8 +58,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Board:
-    """All methods of a block, the best first."""
-
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]
     #: Scale of the drawn intervals, in the metric's unit.

@@ -70,7 +70,6 @@ class Looks:
         return Look(1 + looks.index(runs), tuple(map(len, looks))) if len(looks) > 1 else None
 
     def before(self, block: str, first: Mapping[int, str], second: Mapping[int, str]) -> list[dict[str, str]]:
-        """The looks so far that share a pair of runs with these of two methods."""
         own = digests(first, second).items()
         return [look for look in self._known.get(block, []) if look.items() & own]
 
@@ -103,7 +102,6 @@ def looks(c: Comparison) -> str:
 
 
 def looked_at(blocks: Sequence[Block]) -> Iterator[str]:
-    """One sentence per block whose comparisons were looked at more than once."""
     for block in blocks:
         looks = [c.look.seeds for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
         if looks:

@@ -48,8 +48,6 @@ Places = Sequence[Place]
 
 
 class Paper:
-    """A table of a paper (``config``) with the blocks that ran here."""
-
     def __init__(
         self, config: PublishedConfig, blocks: Sequence[Block], report: ReportConfig, seeds: Sequence[int]
     ) -> None:
@@ -73,7 +71,6 @@ class Paper:
         return weights if set(weights) <= set(self.config.metrics) else {}
 
     def ends(self, key: str) -> tuple[float, float]:
-        """The lowest and the highest number that a column can have, in points."""
         parts = [(weight, metrics.find(self.config.metrics[part])) for part, weight in self.weights(key).items()]
         if not parts:
             return -math.inf, math.inf

@@ -100,7 +100,6 @@ def published_tables(
 
 
 def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
-    """Return the printed value, and ours where the row is the paper's own of a method that is here."""
     if key not in row.scores and key not in row.gains:
         return None
     printed = Mean(row.scores[key], row.deviations.get(key), paper.config.seeds) if key in row.scores else None
@@ -172,7 +171,6 @@ def _shown(cell: PrintedCell, value: Mean | None, gain: float | None) -> str:
 
 
 def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
-    """The table's title, what makes ours another experiment, and the verdicts on claims; the page has the numbers."""
     yield Text(f"{table.where}: {table.config.what} (side by side in reports/report.html)", style="bold")
     if table.nothing:
         yield Text(f"{table.nothing}.", style="yellow")

@@ -55,8 +55,6 @@ class Inputs:
 
 @dataclass(frozen=True)
 class CellData:
-    """One method on one task at one size; everything is of the grid's seeds."""
-
     method: str
     runs: tuple[RunRecord, ...]
     #: seed -> set -> [n] predictions in the set's label space, of the runs that finished
@@ -103,8 +101,6 @@ class SetRows:
 
 @dataclass(frozen=True)
 class BlockData:
-    """All methods on one task at one size."""
-
     task: str
     size: str
     described: PreparedTask

@@ -140,7 +140,6 @@ def ordered(parents: Mapping[str, str | None], reference: str) -> list[str]:
 
 
 def opposites(method: str, inputs: Inputs, names: Sequence[str]) -> Iterator[Pair]:
-    """Pair ``method`` with those of ``names`` that it is compared with."""
     own = [one for one in inputs.controls if one.control_for == method and one.name in names]
     reference, zero = inputs.config.reference, {control.name for control in own if control.zero}
     if reference in names and reference != method:

@@ -41,7 +41,6 @@ class Score:
 
     @property
     def no_better(self) -> bool:
-        """Whether the mean is no better than the score of a constant answer."""
         gain = sign(self.metric) * (self.estimate.mean - self.majority)
         return self.estimate.n > 0 and gain <= ROUNDING * abs(self.majority)
 
@@ -64,8 +63,6 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Pair):
-    """A method minus another on the primary metric of one set, paired by seed."""
-
     set: str
     metric: str
     estimate: Estimate
@@ -157,8 +154,6 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which method to take in one block, and what the choice rests on."""
-
     sentences: tuple[str, ...]
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None
@@ -231,6 +226,5 @@ def smaller(blocks: Sequence[Block]) -> list[str]:
 
 
 def by_size(blocks: Sequence[Block]) -> dict[str, list[Block]]:
-    """Task -> its blocks, the smallest training set first."""
     rising = sorted(blocks, key=lambda block: block.subsample.n)
     return {task: [b for b in rising if b.task == task] for task in dict.fromkeys(block.task for block in blocks)}

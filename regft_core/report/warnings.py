@@ -28,7 +28,6 @@ FEW_SEEDS = 6
 def all_warnings(
     blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedArm], sections: Sequence[EvaluationSection]
 ) -> tuple[str, ...]:
-    """Everything that weakens a conclusion, the general before the particular; nothing twice."""
     texts = [
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),

@@ -118,7 +118,6 @@ class Arms:
         return self._combine(seeds, every, left, observed, values, confidence)
 
     def sample(self, a: str, b: str) -> Sample:
-        """``a`` minus ``b``, as ``verdict.judge`` takes it."""
         estimate, (seeds, left, observed, values) = self.difference(a, b), self._pair(a, b)
         clusters, repeats, folds = float(len(self._rows[0]) if self._rows else 0), 1.0, None
         if self._apart is not None:

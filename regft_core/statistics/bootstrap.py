@@ -35,8 +35,6 @@ _CHUNK = 2**21  # weights held as float64 at a time
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its interval; NaN where it cannot be computed."""
-
     mean: float
     low: float
     high: float
@@ -127,7 +125,6 @@ def stretch(n: float, confidence: float) -> float:
 
 
 def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
-    """Both ends of the central interval of replicates ``[R]``."""
     low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 

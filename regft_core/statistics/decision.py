@@ -44,8 +44,6 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class Belief:
-    """The expected score of one method, in the metric's own unit."""
-
     #: Its mean, pulled towards the others', with the interval that holds also for the method that is picked.
     expected: float
     low: float

@@ -162,7 +162,6 @@ def detectable_with(
 def seeds_for(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
 ) -> int | None:
-    """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
     common = (sample, comparisons, error, point, factor)
     if sample.folds is None and detectable_with(LIMIT, *common) > difference:
         return None

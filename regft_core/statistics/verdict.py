@@ -185,8 +185,6 @@ def scale_of(skill: float, point: float) -> float:
 
 @dataclass(frozen=True)
 class Error:
-    """Error of a mean difference: a mixture of normal deviations."""
-
     rows: float
     #: [G] deviations by rows and seeds together, and [G] their weights.
     deviations: Array

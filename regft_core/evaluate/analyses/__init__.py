@@ -65,7 +65,6 @@ class Evaluation(StrictModel):
         return tuple(getattr(options, self.tasks)) if self.tasks else ()
 
     def other_method(self, options: StrictModel) -> str | None:
-        """The method whose run it looks into under these options."""
         return getattr(options, self.method) if self.method else None
 
 
@@ -96,7 +95,6 @@ def _read(name: str, module: ModuleType) -> Evaluation:
 
 
 def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
-    """Name -> the evaluation and its options, in the order of ``params.yaml``."""
     return {
         name: (evaluation := find(name), evaluation.Config.model_validate(options))
         for name, options in params.evaluations.items()
@@ -104,5 +102,4 @@ def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
 
 
 def tasks_read(params: Params) -> list[str]:
-    """Tasks whose rows the evaluations read, beside that of each run."""
     return [task for evaluation, options in enabled(params).values() for task in evaluation.other_tasks(options)]

@@ -99,6 +99,5 @@ def tsne(vectors: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
 
 
 def cosine(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
-    """Mean over rows of the cosine of ``[n, F]`` vectors."""
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(axis=1) / np.maximum(norms, 1e-12)).mean())

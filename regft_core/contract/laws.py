@@ -215,9 +215,6 @@ def storable(make: Make) -> str:
     return ""
 
 
-# --------------------------------------------------------------------------------------------------- for the laws
-
-
 def left(loop: Loop) -> dict[str, Tensor]:
     loop.train()
     stack, trainee = loop.stack, loop.trainee

@@ -148,8 +148,6 @@ _LAWS: dict[str, Law] = {
 }
 
 
-# ---------------------------------------------------------------------------- metrics
-
 ROWS, LABELS, RESAMPLES, PREDICTIONS = 40, 3, 4, 2
 TOLERANCE = 1e-9
 

@@ -181,9 +181,6 @@ def require_number(value: float, metric: str, where: str) -> None:
         raise RunFailed("not-finite", f"the metric {metric} is {value} on {where}\n    -> {hint}")
 
 
-# ------------------------------------------------------------------------------------------------------- label maps
-
-
 def label_indices(
     own_labels: Sequence[str], set_labels: Sequence[str], label_map: Mapping[str, str] | None = None
 ) -> npt.NDArray[np.int64]:
@@ -201,9 +198,6 @@ def positive_index(task: Mapping[str, Any], to_set: Sequence[int] | npt.NDArray[
 def positive_of(described: PreparedTask, name: str) -> int | None:
     own, declared = described.labels or [], described.sets[name]
     return positive_index(vars(described), label_indices(own, declared.labels or own, declared.label_map))
-
-
-# --------------------------------------------------------------------------------------------------------------- scores
 
 
 def constant_score(metric: str, kind: Kind, gold: Array, parts: Sequence[Any], positive: int | None) -> float:

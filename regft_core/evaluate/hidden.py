@@ -129,8 +129,6 @@ def token_confidence(trained: FinishedModel, encoded: Encoded) -> PerToken:
     return found
 
 
-# ------------------------------------------------------------------------------------------- other tokens
-
 # Added tokens such as [CLS] always stay. An example is one row of tokens, or two where the texts of a pair are encoded
 # separately; both are edited.
 

@@ -60,8 +60,6 @@ class Kind(ABC):
     #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
     label_keys: ClassVar[str]
 
-    # ------------------------------------------------------------------ a task's YAML and its rows
-
     @abstractmethod
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         """Return why ``labels`` do not fit a task of this kind; None when they do."""
@@ -84,8 +82,6 @@ class Kind(ABC):
             return None
         counts = self.indicators(np.asarray(labels, dtype=self.dtype), len(names)).sum(axis=0)
         return dict(zip(names, counts.tolist(), strict=True))
-
-    # ------------------------------------------------------------------ model and training
 
     def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
         """Names of the head's outputs. Raises ValueError for labels that no head fits."""
@@ -119,8 +115,6 @@ class Kind(ABC):
         """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis. Raises ValueError for values."""
         raise ValueError("a value has no probabilities")
 
-    # ------------------------------------------------------------------ judging
-
     @abstractmethod
     def predictions(self, logits: Array, to_set: Array) -> Array:
         """[n] predictions of logits [n, K], as gold labels are written."""
@@ -142,8 +136,6 @@ class Kind(ABC):
 
         It does not mean that nothing was learned: with rare labels Matthews' correlation can be above 0.
         """
-
-    # ------------------------------------------------------------------ written for others
 
     @abstractmethod
     def shown(self, value: Any, names: Sequence[str]) -> str | float:

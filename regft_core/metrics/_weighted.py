@@ -51,9 +51,6 @@ def each_label(gold: Array, predicted: Array) -> Iterator[tuple[Array, Array]]:
             yield gold & bit != 0, predicted & bit != 0
 
 
-# -------------------------------------------------------------------------------------------------------------- labels
-
-
 def accuracy(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     """The share of examples whose prediction is right: of sets of labels, exactly right (subset accuracy)."""
     return weights @ (predicted == gold).T.astype(np.float64) / len(gold)
@@ -102,9 +99,6 @@ def matthews(gold: Array, predicted: Array, weights: Array, positive: int | None
         predicted_squares += claimed**2
         gold_squares += present**2
     return ratio(right * n - both, np.sqrt(apart(n**2, predicted_squares) * apart(n**2, gold_squares)))
-
-
-# ------------------------------------------------------------------------------------ labels with an order, and values
 
 
 def kappa_quadratic(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

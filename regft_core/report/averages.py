@@ -108,9 +108,6 @@ def replicates_of(
     return mean, np.sum([rng.permutation(values) for values in by_task.values()], axis=0)
 
 
-# -------------------------------------------------------------------------------------- over all tasks
-
-
 class AcrossTasks(NamedTuple):
     """One method over all blocks, on the primary metric of the validation sets.
 
@@ -149,9 +146,6 @@ def _rank(block: Block, name: str) -> float:
     scores = {other: e.by_seed for other in block.ranks if (e := block.estimate(other)) is not None}
     gaps = (math.fsum(of[s] - scores[name][s] for s in of.keys() & scores[name].keys()) for of in scores.values())
     return float(0.5 + sum(0.5 + 0.5 * np.sign(sign(block.primary) * gap) for gap in gaps))
-
-
-# ------------------------------------------------------------------------------------------- more rows
 
 
 def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:

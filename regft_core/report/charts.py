@@ -235,8 +235,6 @@ def panels(
         return element(figure, name, title)
 
 
-# ------------------------------------------------------------------------------- a line for each method
-
 #: Looks of the methods of a figure; colour, marker and dashes differ, so that no meaning is in the colour alone.
 LOOKS = (
     Marks((), (), INK, "o", "-", size=3.5),

@@ -226,9 +226,6 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     return Bounds(value, *interval).within(lowest - highest, highest - lowest)
 
 
-# ------------------------------------------------------------------------------------------- words
-
-
 def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str:
     """``+1.23 [-0.31, +2.72]``; the interval only where there is one.
 

@@ -122,9 +122,6 @@ def _pick(
     return min(near, key=lambda c: (costs[c.method], c.belief.loss), default=usual), usual
 
 
-# --------------------------------------------------------------------------------------- sentences
-
-
 def _expected(
     block: Block, choices: Sequence[Choice], pick: Choice, usual: Choice, config: ReportConfig, share: float,
     point: float,

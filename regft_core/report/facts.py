@@ -64,9 +64,6 @@ def origin(root: Path) -> str:
     return f"{date.today():%-d %B %Y}" + (f", commit {commit}{changed}" if commit else "")
 
 
-# --------------------------------------------------------------------------------------------- tuning
-
-
 class TunedArm(NamedTuple):
     """The trials of one arm in one block.
 
@@ -113,9 +110,6 @@ def best_of_k(tuned: Sequence[records.Tuned], metric: str) -> tuple[tuple[int, f
     scores = [[up * trial.score for trial in run.trials if trial.score is not None] for run in tuned]
     curves = [expected_max_curve(values) for values in scores] if all(scores) else []
     return tuple((k, up * sum(values) / len(values)) for k, values in enumerate(zip(*curves), 1))
-
-
-# ---------------------------------------------------------------------------------------------- costs
 
 
 @dataclass(frozen=True)

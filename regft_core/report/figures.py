@@ -196,9 +196,6 @@ def _curve_panels(
     return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, y_ends=y_ends)
 
 
-# ------------------------------------------------------------------------------------------ answers
-
-
 def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[tuple[str, str, str]]:
     """Name, caption and SVG of each figure of the validation answers: calibration and abstention, or errors."""
     if not by_set:
@@ -241,9 +238,6 @@ def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[t
 def _equal(values: np.ndarray) -> Marks:
     ends = [float(values.min()), float(values.max())]
     return Marks(ends, ends, MUTED, width=0.8)
-
-
-# ---------------------------------------------------------------------------------------- evaluations
 
 
 def table_figures(section: str, found: Found, reference: str | None) -> dict[str, Markup]:

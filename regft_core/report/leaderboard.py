@@ -153,9 +153,6 @@ def alerts(block: Block) -> list[str]:
     return [*texts, *lengths.warnings(block.task, block.lengths), *looked_at([block])]
 
 
-# ---------------------------------------------------------------------------------------- the terminal
-
-
 def show(report: Report, console: Console) -> None:
     """Print the decision, what needs action, and the leaderboard of every task, at its largest size."""
     console.print(Group(*_lines(report, console.width)), crop=False)

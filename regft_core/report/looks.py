@@ -92,9 +92,6 @@ def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, st
     return {str(seed): sha256_text(" ".join(pair))[:16] for seed, pair in keys.items()}
 
 
-# ------------------------------------------------------------------------------------------- words
-
-
 def looks(c: Comparison) -> str:
     if c.look is None:
         return ""

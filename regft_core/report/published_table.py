@@ -123,9 +123,6 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=otherwise)
 
 
-# ------------------------------------------------------------------------------------------- words
-
-
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell | None]]]]:
     """The heads of the columns and the rows with their cells, turned as the paper prints them."""
     columns = table.config.columns

@@ -157,9 +157,6 @@ def _plain(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-# ----------------------------------------------------------------------------- `dvc metrics show`
-
-
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
     """block -> the few numbers of the primary metric that DVC shows; each block becomes a file of ``metrics/``.
 
@@ -182,9 +179,6 @@ def _shown(block: Block, whole: bool) -> dict[str, Any]:
     if block.mixed_environments:
         shown["mixed_environments"] = True
     return shown
-
-
-# ----------------------------------------------------------------------------- tables and data frame
 
 
 def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:

@@ -112,9 +112,6 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
     return Score(set_name, metric, estimate, majority)
 
 
-# ------------------------------------------------------------------------------------- comparisons
-
-
 def as_control(method: str, inputs: Inputs) -> list[Control]:
     """Return what ``method`` controls for; nothing where its own file declares no ``control_for``."""
     if not inputs.methods[method].config.control_for:

@@ -129,9 +129,6 @@ def _runs(block: BlockData) -> Iterator[str]:
                 yield f"{where}: {next(iter(seeds.values()))}"
 
 
-# -------------------------------------------------------------------------------------- environments
-
-
 def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str, ...]]:
     """Block -> who ran where, of blocks whose runs come from several environments.
 

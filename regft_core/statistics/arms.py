@@ -182,9 +182,6 @@ class Arms:
         return estimated(observed, float(np.std(by_rows, ddof=1)), replicates, **common)
 
 
-# ---------------------------------------------------------------------------------- rows of their own
-
-
 @dataclass(frozen=True)
 class Apart:
     """Scores of runs on rows of their own.
@@ -244,8 +241,6 @@ def resample_apart(
             values[some, run] = found.resampled(gold, row, weights[some], positive)[:, 0]
     return Apart(observed, values, shares, effective(unit))
 
-
-# ---------------------------------------------------------------------------------- possible ranks
 
 # Possible ranks come from simultaneous intervals of all paired differences (Mogstad, Romano, Shaikh and Wilhelm, Review
 # of Economic Studies 2024): an arm that is worse than w others beyond their intervals ranks no better than 1 + w, and

@@ -138,9 +138,6 @@ def at_least_normal(low: float, high: float, mean: float, replicates: Array, con
     return min(low, mean - half), max(high, mean + half)
 
 
-# ------------------------------------------------------------------------------ resampled metrics
-
-
 @lru_cache(maxsize=4)
 def example_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.uint8]:
     """Return [samples, n] counts of drawing n of n examples with replacement; read-only, and drawn once for all arms.

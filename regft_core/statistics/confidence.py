@@ -46,9 +46,6 @@ def equal_mass(confidences: Array, bins: int) -> Array:
     return np.searchsorted(np.unique(starts), confidences, side="right") - 1
 
 
-# ---------------------------------------------------------------------------------------------------------- abstention
-
-
 @dataclass(frozen=True)
 class Threshold:
     """Answers at this confidence and above are right at least as often as was asked for."""

@@ -228,17 +228,13 @@ def _weighted(metric: Metric, gold: Array, predicted: Array, positive: int | Non
     assert metric.weighted is not None
     generator = np.random.default_rng(3)
     both = np.stack([predicted, generator.permutation(predicted)])
-    drawn = generator.integers(0, ROWS, (RESAMPLES, ROWS))
-    weights = np.stack([np.bincount(rows, minlength=ROWS) for rows in drawn]).astype(np.float64)
+    weights = generator.multinomial(ROWS, np.full(ROWS, 1 / ROWS), RESAMPLES).astype(np.float64)
     values = np.asarray(metric.weighted(gold, both, weights, positive))
     if values.shape != (RESAMPLES, PREDICTIONS):
         return f"gives an array {list(values.shape)} for {RESAMPLES} resamples of {PREDICTIONS} predictions"
-    for resample, rows in enumerate(drawn):
-        for number, of in enumerate(both):
-            one, wanted = values[resample, number], metric.score(gold[rows], of[rows], positive)
-            if not math.isclose(one, wanted, rel_tol=1e-6, abs_tol=TOLERANCE):
-                return f"a resample has {one:g}, and its rows one by one {wanted:g}"
-    return ""
+    wanted = replace(metric, weighted=None, of_one_run=metric.score).resampled(gold, both, weights, positive)
+    wrong = ~np.isclose(values, wanted, rtol=1e-6, atol=TOLERANCE)
+    return f"a resample has {values[wrong][0]:g}, and its rows {wanted[wrong][0]:g}" if wrong.any() else ""
 
 
 _METRIC_LAWS = {

@@ -221,9 +221,9 @@ def _write_rows(path: Path, count: int, first: int) -> None:
 
 def tiny_encoder(folder: Path) -> Path:
     """Write a BERT of ``LAYERS`` layers with its masked-LM head under ``folder``, and return its directory."""
-    from transformers import AutoModelForMaskedLM, BertConfig, BertTokenizerFast
+    from transformers import AutoModelForMaskedLM, BertConfig, BertTokenizer
 
-    tokenizer = BertTokenizerFast(vocab=vocabulary(BERT_TOKENS), model_max_length=BLOCKS["max_position_embeddings"])
+    tokenizer = BertTokenizer(vocab=vocabulary(BERT_TOKENS), model_max_length=BLOCKS["max_position_embeddings"])
     ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     config = BertConfig(**{**SIZES, **ids, "num_hidden_layers": LAYERS})
     write_checkpoint(folder / "tiny", lambda: AutoModelForMaskedLM.from_config(config), tokenizer)

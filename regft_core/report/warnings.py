@@ -137,8 +137,12 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
 
     Raises ConfigError where a block mixes encoders, or environments while ``report.mixed_environments`` is ``refuse``.
     """
-    problems: list[Problem] = []
-    marks: dict[str, tuple[str, ...]] = {}
+    problems, marks = list[Problem](), dict[str, tuple[str, ...]]()
+
+    def refuse(code: str, path: str, what: str, groups: Mapping[str, Sequence[str]], hint: str) -> None:
+        text = "\n      ".join([what, *_methods(groups)])
+        problems.append(Problem(code, "params.yaml", 0, path, text, hint))
+
     for block in blocks:
         encoders, places = dict[str, list[str]](), dict[str, list[str]]()
         for cell in block.cells.values():
@@ -149,8 +153,7 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
         if len(encoders) > 1:
             what = f"the methods of {block.name} started from {len(encoders)} different encoders"
             hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
-            text = "\n      ".join([what, *_methods(encoders)])
-            problems.append(Problem("mixed-encoders", "params.yaml", 0, "model", text, hint))
+            refuse("mixed-encoders", "model", what, encoders, hint)
         if len(places) > 1:
             marks[block.name] = _methods(places)
         if len(places) > 1 and mixed == "refuse":
@@ -159,8 +162,7 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
                 "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), or "
                 "set report.mixed_environments: mark"
             )
-            text, path = "\n      ".join([what, *marks[block.name]]), "report.mixed_environments"
-            problems.append(Problem("mixed-environments", "params.yaml", 0, path, text, hint))
+            refuse("mixed-environments", "report.mixed_environments", what, places, hint)
     if problems:
         raise ConfigError(problems)
     return marks

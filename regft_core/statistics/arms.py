@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -248,8 +248,7 @@ def resample_apart(
 # and Miller, Annals of Statistics 2009).
 
 
-@dataclass(frozen=True)
-class RankSet:
+class RankSet(NamedTuple):
     """The best and the worst rank that the data leave possible; 1 is best, ranks of equal means included."""
 
     best: int

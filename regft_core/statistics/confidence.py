@@ -115,9 +115,7 @@ class _Rows:
 
     def bound(self, m: int, error: float) -> float:
         """The least accuracy of the first ``m``; too high with probability at most ``error``."""
-        if self._groups is None:
-            return lower_bound(int(self._right[m - 1]), m, error)
-        n = int(effective(self._groups[:m]))
+        n = m if self._groups is None else int(effective(self._groups[:m]))
         # Rounded down, but for the last bit of a product that is a whole number.
         return lower_bound(int(float(self._right[m - 1]) / m * n + 1e-9), n, error)
 

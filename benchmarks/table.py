@@ -6,8 +6,8 @@
 A mark is ``<!-- FORM NAME [METHOD ...] -->``, up to ``<!-- end -->``. Forms: ``tasks`` (a row per task: scores of the
 methods, and what each of the others differs from the first by), ``methods`` (a row per method of a single task),
 ``scores`` (a row per method, a column per task), ``gains`` (as ``scores``, of the differences to the reference and to
-controls); ``contestants`` and ``cells``, of NAME.jsonl by ``rivals.py``, with a size; ``verdicts``, ``decisions``,
-``folds`` and ``deviations``, of what the script of that name (``fold_coverage.py``) has simulated. Scores are
+controls); ``contestants`` and ``cells``, of NAME.jsonl by ``rivals.py``, with a size; ``verdicts``, ``decisions``
+and ``folds``, of what the script of that name (``fold_coverage.py``) has simulated. Scores are
 times 100, means over seeds with their 95% interval. Differences are paired by seed and row; their intervals hold for
 all comparisons of a task with the reference, or with controls, together.
 """
@@ -246,16 +246,8 @@ def folds(cells: list[dict[str, Any]]) -> list[list[str]]:
     return table
 
 
-def deviations(cells: list[dict[str, Any]]) -> list[list[str]]:
-    rows = (
-        [c["scores"], str(c["seeds"]), f"{c['f']:.3f}; {c['f_finds']:.2f}", f"{c['now']:.3f}; {c['finds']:.2f}"]
-        for c in cells
-    )
-    return [["scores", "seeds", "F interval", "interval now"], *rows]
-
-
 #: Forms of what is simulated, from the file of the same name.
-SIMULATED = {made.__name__: made for made in (verdicts, decisions, folds, deviations)}
+SIMULATED = {made.__name__: made for made in (verdicts, decisions, folds)}
 MARK = re.compile(
     rf"(<!-- ({'|'.join([*OF_PROJECTS, *OF_RIVALS, *SIMULATED])})((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL
 )

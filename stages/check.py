@@ -64,7 +64,6 @@ def check(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def warn(project: Project) -> None:
-    """Print what a valid project is warned of."""
     registry = discover()
     for name in registry:
         try:
@@ -141,7 +140,6 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _lengths(project: Project) -> Iterator[str]:
-    """Yield the tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
     from regft_core.data import lengths
     from regft_core.grid.measured_lengths import known_lengths
 

@@ -24,14 +24,12 @@ from regft_core.settings.project import Project
 from regft_core.settings.read_project import open_project
 from regft_core.settings.validate import validated
 
-#: A line of text that is longer is broken between its words.
 COLUMNS = 80
 #: Name and options of an argument, as ``argparse`` takes them.
 Argument = tuple[str, dict[str, Any]]
 
 
 def argument(name: str, help: str, **options: Any) -> Argument:
-    """Return an argument, as of ``ArgumentParser.add_argument``; its default is shown with its help."""
     if options.get("default"):
         help = f"{help} (default: {options['default']})"
     if options.get("action") == "append" or options.get("nargs") == "*":  # else argparse calls the latter required
@@ -54,7 +52,6 @@ def whole_number(low: int = 1, high: float = math.inf) -> Callable[[str], int]:
 
 
 def flag(name: str, help: str) -> Argument:
-    """Return an argument without a value, true where it is there."""
     return argument(name, help, action="store_true")
 
 
@@ -106,17 +103,20 @@ def command(*arguments: Argument) -> Callable[[Main], Main]:
     return declare
 
 
+def add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    for argument_name, options in COMMANDS[name][1]:
+        parser.add_argument(argument_name, **options)
+
+
 def start(name: str) -> None:
     """Parse the command line and run a command; exits with an error's code.
 
     The project root is the working directory, where DVC runs stages.
     """
-    main, arguments = COMMANDS[name]
-    width = min(shutil.get_terminal_size().columns, COLUMNS) - 2
+    main, width = COMMANDS[name][0], min(shutil.get_terminal_size().columns, COLUMNS) - 2
     shown = partial(argparse.RawDescriptionHelpFormatter, width=width)
     parser = argparse.ArgumentParser(f"regft {name}", description=inspect.getdoc(main), formatter_class=shown)
-    for argument_name, options in arguments:
-        parser.add_argument(argument_name, **options)
+    add_arguments(parser, name)
     output.guard()
     values = parser.parse_args()
     if "DVC_STAGE" in os.environ:

@@ -92,7 +92,6 @@ def fit(here: Path, arguments: argparse.Namespace) -> None:
 
 
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
-    """Return a file of labelled rows with its columns, as the options of ``ROWS`` say."""
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
     ood, texts = tuple(map(Path, getattr(arguments, "ood", ()))), getattr(arguments, "unlabelled", None)
     return Asked(file, *columns, arguments.kind, format_of(arguments), ood, texts and Path(texts))

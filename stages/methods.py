@@ -104,7 +104,6 @@ def new(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def print_promises(promises: Iterable[Promise]) -> None:
-    """Print each promise with its result; exits with 1 when one is broken."""
     broken = 0
     for promise in promises:
         mark = {True: "kept", False: "BROKEN", None: "not said"}[promise.kept]

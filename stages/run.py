@@ -36,7 +36,6 @@ from .common import CHANGES, COLUMNS, argument, command, flag, open_preset, refu
 
 #: The variable with a file that stage report makes when it has printed the leaderboard, in whichever process.
 PRINTED = "REGFT_PRINTED"
-#: Width of the leaderboard in a log that is no terminal.
 LOG_COLUMNS = 180
 
 
@@ -79,7 +78,6 @@ def run_and_show(root: Path) -> None:
 
 
 def require_project(root: Path) -> None:
-    """Raise ConfigError for what `dvc repro` needs and the folder lacks."""
     needed = {"params.yaml": "a project", "dvc.yaml": "a pipeline", ".dvc": "a DVC project"}
     problems = [no_project(root, name, what) for name, what in needed.items() if not (root / name).exists()]
     if not (root / ".dvc").exists():
@@ -154,7 +152,6 @@ def preset(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def listed(root: Path) -> str:
-    """Every preset with the first line of its file, which says what it makes."""
     lines = []
     for name in names(root, PRESETS):
         head = (root / preset_file(root, name)).read_text(encoding="utf-8").partition("\n")[0]
@@ -163,7 +160,6 @@ def listed(root: Path) -> str:
     return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
 
 
-#: Of the stages that compute the grid.
 GRID = (
     argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
     flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
@@ -285,7 +281,6 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _failed(failures: dict[str, str]) -> RunFailed:
-    """The error that lists every cell without a result."""
     lines = [f"  {cell}: {reason}" for cell, reason in failures.items()]
     text = f"{plural(len(failures), 'cell')} without a result:"
     return RunFailed("cells-failed", "\n".join([text, *lines, "  -> mend the cause and run `dvc repro` again"]))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regft_core.contract.tiny import BERT_TOKENS, BLOCKS, SIZES, word_tokenizer, write_checkpoint
+from regft_core.contract.trial import BERT_TOKENS, BLOCKS, SIZES, vocabulary, write_checkpoint
 
 ARCHITECTURES = [
     *("bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert", "mpnet"),
@@ -155,4 +156,36 @@ def tiny_tokenizer(architecture: str) -> Any:
         pair,
         segments=architecture not in plain,
         padding="left" if architecture in ("xlnet", "qwen3") else "right",
+    )
+
+
+def word_tokenizer(special: Sequence[str], single: str, pair: str, *, segments: bool, padding: str = "right") -> Any:
+    """Return a fast WordPiece tokenizer; words outside the vocabulary are spelt in letters.
+
+    ``special``: tokens of beginning, padding, end, unknown letters and mask. ``single`` and ``pair`` are templates of
+    ``tokenizers``; ``segments``: the model reads token types.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    cls, pad, sep, unk, mask = special
+    ids = vocabulary(special)
+    core = Tokenizer(models.WordPiece(vocab=ids, unk_token=unk))
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
+    core.post_processor = TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(cls, ids[cls]), (sep, ids[sep])]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        cls_token=cls,
+        pad_token=pad,
+        sep_token=sep,
+        unk_token=unk,
+        mask_token=mask,
+        model_max_length=160,
+        model_input_names=["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
+        padding_side=padding,
     )

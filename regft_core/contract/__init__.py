@@ -1,9 +1,4 @@
-"""Promises of what people write themselves, tried on the spot: ``regft test-method``, and for a metric, an evaluation.
-
-``check_method.py`` tries a regulariser in a project of its own (``trial.py``) with a tiny encoder (``tiny.py``);
-``laws.py`` holds the laws of one phase, which the repository's tests try on every family of encoders. ``plug_ins.py``
-has those of a metric and of an evaluation.
-"""
+"""Promises of what people write themselves, tried in a project of their own (``trial.py``) with a tiny encoder."""
 
 from __future__ import annotations
 
@@ -36,9 +31,9 @@ def require(catalogue: Catalogue, name: str) -> None:
 
 
 def tried(promise: str, law: Callable[[], str], unsaid: str = "") -> Promise:
-    """Try a law, which returns what is wrong; what it raises is wrong too, since the user's own code runs in it.
+    """Try a law, which returns what is wrong, or raises it: the user's own code runs in it.
 
-    ``unsaid``: why there is nothing to try, which the law may also say by raising ``Unfit``; empty: there is.
+    ``unsaid``: why there is nothing to try, which the law may also say by raising ``Unfit``.
     """
     if unsaid:
         return Promise(promise, None, unsaid)

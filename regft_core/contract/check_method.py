@@ -28,15 +28,11 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.serve.export import export
 from regft_core.settings.read_project import open_project
 
-#: How near to strength 0 the limit is tried.
 NEAR = 1e-9
 
 
 def check_method(root: Path, name: str) -> Iterator[Promise]:
-    """Try the contract of the regulariser ``name`` as the project at ``root`` sees it; each promise as it is tried.
-
-    Raises ConfigError: there is none of that name, or its file is broken.
-    """
+    """Try the contract of the regulariser ``name``, promise by promise. Raises ConfigError where there is none."""
     use_project(root)
     require(METHODS, name)
     cls = discover()[name]
@@ -122,8 +118,8 @@ def promises(
 ) -> dict[str, tuple[Callable[[], str], str]]:
     """Promise -> what tries it, and why there is nothing to try; empty where there is.
 
-    ``stack`` are all regularisers of the phase of ``own``, ``training`` is its protocol, ``optimizer`` the shared one.
-    ``build`` is called with a stack and changes of the protocol, and returns ``make`` of the laws.
+    ``stack`` are all regularisers of the phase of ``own``, ``optimizer`` the shared one. ``build`` takes a stack and
+    changes of the protocol, and returns ``make`` of the laws.
     """
     cls, declares, off, near = own.cls, own.declares, _off(own), _near(own)
     still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
@@ -172,7 +168,6 @@ def promises(
 
 
 def _off(own: Entry) -> Entry | None:
-    """The regulariser at strength 0; None where its class has no such."""
     cls, options = own
     if cls.off is None:
         return None
@@ -180,10 +175,7 @@ def _off(own: Entry) -> Entry | None:
 
 
 def _near(own: Entry) -> Entry | None:
-    """The regulariser with hardly any strength: the numbers of ``off``, moved a little toward its own.
-
-    None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
-    """
+    """The regulariser with the numbers of ``off``, moved a little toward its own; None where no such strength acts."""
     (cls, options), zero = own, _off(own)
     if zero is None:
         return None

@@ -1,7 +1,6 @@
 """Laws of a phase with any regulariser, tried on a phase that is ready to train; ``check_method.promises`` lists them.
 
-Each law takes ``make``, which builds the phase anew and returns its loop (keyword arguments are those of
-:class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept.
+Each takes ``make``, which builds the phase anew and returns its loop, and returns what is wrong, or nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +39,10 @@ LIMIT_TOLERANCE = 1e-2
 
 
 def repeats(make: Make) -> str:
-    """Two trainings leave the same bits."""
     return "" if same(left(make()), left(make())) else "two trainings with one seed leave other tensors"
 
 
 def inert(make: Make) -> str:
-    """Two passes in evaluation give the same answers after training."""
     loop = make()
     loop.train()
     batch, model = loop.stream.batch(0), loop.trainee.model.eval()
@@ -56,7 +53,6 @@ def inert(make: Make) -> str:
 
 
 def changes(make: Make, plain: Make) -> str:
-    """A phase leaves something else than plain fine-tuning: weights, what is handed on or kept, or a decision."""
     unchanged = same(left(make()), left(plain()))
     return "its weights are those of plain fine-tuning, and it hands on and keeps nothing" if unchanged else ""
 
@@ -69,10 +65,7 @@ def zero(make_off: Make, plain: Make) -> str:
 
 
 def limit(make_near: Make, plain: Make) -> str:
-    """With hardly any strength a run ends close to plain fine-tuning.
-
-    Both must be smooth: no dropout, clipping or weight decay, and steps in proportion to the gradient (``epsilon``).
-    """
+    """With hardly any strength a run ends close to plain fine-tuning; neither has dropout, clipping or weight decay."""
     start = {name: value.clone() for name, value in plain().trainee.plain_weights().items()}
     ours, theirs = left(make_near()), left(plain())
 
@@ -85,20 +78,17 @@ def limit(make_near: Make, plain: Make) -> str:
 
 
 def trains(make: Make) -> str:
-    """The phase trains to its end, and its weights are finite."""
     wrong = [name for name, value in left(make()).items() if not value.isfinite().all()]
     return f"{wrong[0]} is not finite after training" if wrong else ""
 
 
 def passes(make: Make, declared: Cost) -> str:
-    """A step runs as many passes as ``declared``."""
     done = make().train()
     counted = done.forward_passes / done.batches, done.backward_passes / done.batches
     return _as_declared("a step runs", counted, declared)
 
 
 def fit_passes(make: Make, declared: Cost) -> str:
-    """``fit`` runs as many passes per training row as ``declared``."""
     with counted_fits() as counted:
         make()
     return _as_declared("per row fit runs", counted[-1], declared)  # before it are those of earlier phases
@@ -113,10 +103,7 @@ def _as_declared(runs: str, passes: tuple[float, float], declared: Cost) -> str:
 
 @contextmanager
 def counted_fits() -> Iterator[list[tuple[float, float]]]:
-    """Forward and backward passes per row of the fit of every stack within the block, as ``fit_cost`` declares them.
-
-    Counted is at the encoder itself: a pass that a method runs past ``Step`` (features of a frozen model) counts too.
-    """
+    """Forward and backward passes of the encoder per row, in the fit of every stack within the block."""
     counts, plain = list[tuple[float, float]](), Stack.fit
 
     def fit(self: Stack, trainee: Trainee, data: FitData) -> None:
@@ -141,10 +128,7 @@ def counted_fits() -> Iterator[list[tuple[float, float]]]:
 
 
 def random_passes(make: Make, declared: bool) -> str:
-    """Two plain passes over one batch differ where that is ``declared``. The phase must have no dropout.
-
-    They are compared away from the start, where what is added or mixed acts.
-    """
+    """Two plain passes over one batch, away from the start, differ where that is ``declared``; without dropout."""
     loop = make()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -158,10 +142,7 @@ def random_passes(make: Make, declared: bool) -> str:
 
 
 def own_draws(make: Make, folder: Path) -> str:
-    """Files of ``folder`` draw from generators of their own, not from torch's global one.
-
-    What a method draws there depends on everything that ran before, and shifts what others draw.
-    """
+    """Files of ``folder`` draw from generators of their own, not from torch's global one, which others draw from."""
     with _GlobalDraws(folder) as watch:
         make().train()
     return "; ".join(watch.places)
@@ -234,11 +215,7 @@ def storable(make: Make) -> str:
     return ""
 
 
-# --------------------------------------------------------------------------------------------------- for the laws
-
-
 def left(loop: Loop) -> dict[str, Tensor]:
-    """Train a loop and return what its phase leaves: weights, and what is handed on and kept."""
     loop.train()
     stack, trainee = loop.stack, loop.trainee
     parts = {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "decision()": stack.decision()}
@@ -248,7 +225,6 @@ def left(loop: Loop) -> dict[str, Tensor]:
 
 
 def _stored(loop: Loop) -> dict[str, dict[str, Tensor]]:
-    """Hook -> its tensors, as a run keeps them."""
     stack, trainee = loop.stack, loop.trainee
     return {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "state()": stack.state()}
 
@@ -264,16 +240,13 @@ class Memory:
         self.stored: tuple[dict[str, Tensor], str] | None = None
 
     def save_checkpoint(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Keep copies."""
         self.stored = ({name: value.detach().clone() for name, value in tensors.items()}, json.dumps(meta))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint."""
         return None if self.stored is None else (self.stored[0], json.loads(self.stored[1]))
 
 
 def first_step(loop: Loop) -> Step:
-    """The first step of a loop, on its first batch, with the model in training mode."""
     loop.trainee.model.train()
     loop.trainee.attached.train()
     return loop.step_on(loop.stream.batch(0))
@@ -296,7 +269,6 @@ def widened(batch: Batch, columns: int, padding_id: int) -> Batch:
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two sets of named tensors hold the same bits."""
     return set(one) == set(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 

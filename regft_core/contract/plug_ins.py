@@ -1,8 +1,4 @@
-"""The contracts of one evaluation and of one metric: ``regft test-evaluation`` and ``regft test-metric``.
-
-An evaluation is tried on runs of plain fine-tuning of a tiny encoder, a metric on generated labels of every kind that
-it fits.
-"""
+"""``regft test-evaluation``, on runs of plain fine-tuning of a tiny encoder, and ``regft test-metric``, on labels."""
 
 from __future__ import annotations
 
@@ -41,10 +37,9 @@ Law = Callable[[Look, EvaluatedRun], str]
 
 
 def check_evaluation(root: Path, name: str) -> Iterator[Promise]:
-    """Try the contract of the evaluation ``name`` as the project at ``root`` sees it; each promise as it is tried.
+    """Try the contract of the evaluation ``name``, with the options of ``params.yaml``; each promise as it is tried.
 
-    Its options are those of ``params.yaml``. Raises ConfigError: there is none of that name, its file is broken, or an
-    option has neither a default nor a value there.
+    Raises ConfigError: there is none of that name, its file is broken, or an option has neither a default nor a value.
     """
     use_project(root)
     require(EVALUATIONS, name)
@@ -75,7 +70,6 @@ def _options(root: Path, evaluation: Evaluation, tasks: list[str]) -> dict[str, 
 
 
 def _finished(trial: Trial, task: str, name: str) -> EvaluatedRun:
-    """A trained run as the evaluation sees it."""
     run(trial.job(task), until="finetune")
     context = Context(trial.job(task))
     model = FinishedModel(context)
@@ -118,7 +112,6 @@ def _twice(look: Look, given: EvaluatedRun) -> str:
 
 
 def _own_draws(look: Look, given: EvaluatedRun) -> str:
-    """The generators that everybody shares stay where they are."""
     import torch
 
     states = {
@@ -155,18 +148,12 @@ _LAWS: dict[str, Law] = {
 }
 
 
-# ---------------------------------------------------------------------------- metrics
-
-#: Rows, labels, resamples and predictions of a trial.
 ROWS, LABELS, RESAMPLES, PREDICTIONS = 40, 3, 4, 2
 TOLERANCE = 1e-9
 
 
 def check_metric(root: Path, name: str) -> Iterator[Promise]:
-    """Try the contract of the metric ``name`` as the project at ``root`` sees it; each promise as it is tried.
-
-    Raises ConfigError: there is none of that name, or its file is broken.
-    """
+    """Try the contract of the metric ``name``, promise by promise. Raises ConfigError for none, or a broken file."""
     use_project(root)
     require(METRICS, name)
     metric = metrics.find(name)
@@ -176,8 +163,6 @@ def check_metric(root: Path, name: str) -> Iterator[Promise]:
     unsaid = "" if metric.weighted is not None else "the file has no weighted(), so resamples are scored one by one"
     law = partial(_on_every_kind, metric, _weighted)
     yield tried("weighted() counts a row as often as its weight says", law, unsaid)
-    unsaid = "" if metric.counts_examples else "the file does not declare COUNTS_EXAMPLES"
-    yield tried("it is a mean over examples", partial(_on_every_kind, metric, _counts), unsaid)
 
 
 def _on_every_kind(metric: Metric, law: Callable[[Metric, Array, Array, int | None], str]) -> str:
@@ -243,23 +228,13 @@ def _weighted(metric: Metric, gold: Array, predicted: Array, positive: int | Non
     assert metric.weighted is not None
     generator = np.random.default_rng(3)
     both = np.stack([predicted, generator.permutation(predicted)])
-    drawn = generator.integers(0, ROWS, (RESAMPLES, ROWS))
-    weights = np.stack([np.bincount(rows, minlength=ROWS) for rows in drawn]).astype(np.float64)
+    weights = generator.multinomial(ROWS, np.full(ROWS, 1 / ROWS), RESAMPLES).astype(np.float64)
     values = np.asarray(metric.weighted(gold, both, weights, positive))
     if values.shape != (RESAMPLES, PREDICTIONS):
         return f"gives an array {list(values.shape)} for {RESAMPLES} resamples of {PREDICTIONS} predictions"
-    for resample, rows in enumerate(drawn):
-        for number, of in enumerate(both):
-            one, wanted = values[resample, number], metric.score(gold[rows], of[rows], positive)
-            if not math.isclose(one, wanted, rel_tol=1e-6, abs_tol=TOLERANCE):
-                return f"a resample has {one:g}, and its rows one by one {wanted:g}"
-    return ""
-
-
-def _counts(metric: Metric, gold: Array, predicted: Array, positive: int | None) -> str:
-    each = [metric.score(gold[row : row + 1], predicted[row : row + 1], positive) for row in range(ROWS)]
-    values = metric.score(gold, predicted, positive), sum(each) / ROWS
-    return "" if math.isclose(*values, abs_tol=TOLERANCE) else "{:g}; its rows {:g}".format(*values)
+    wanted = replace(metric, weighted=None, of_one_run=metric.score).resampled(gold, both, weights, positive)
+    wrong = ~np.isclose(values, wanted, rtol=1e-6, atol=TOLERANCE)
+    return f"a resample has {values[wrong][0]:g}, and its rows {wanted[wrong][0]:g}" if wrong.any() else ""
 
 
 _METRIC_LAWS = {

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.catalogue import OWN
-from regft_core.contract.tiny import WORDS, tiny_encoder
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.grid.cell_keys import write_plan
@@ -26,6 +25,23 @@ from regft_core.settings.preset import link
 from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import METHODS, find, method_file, names, read, task_file
 
+WORDS = (
+    "the a is was it not and or but very good bad great poor film movie story plot actor music food place service "
+    "he she they we you i this that who what when where how all some no yes one two three red blue green new old "
+    "big small fast slow happy sad love hate see go say think make take day night man woman child dog cat house"
+)
+#: Of BERT's configuration, and of the families whose configurations are like it.
+BLOCKS: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 160,
+    # Larger than usual, so that a change at one site is visible in the logits of so small a model.
+    "initializer_range": 0.1,
+}
+SIZES: dict[str, Any] = {**BLOCKS, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+BERT_TOKENS = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
 SIZE = 16
 ROWS = {"train": 32, "dev": 16}
 #: Four, so that a method that treats some layers in another way has both sorts.
@@ -75,15 +91,11 @@ class Trial:
     controls: Sequence[str] = ()
 
     def job(self, task: str, method: str = "") -> Job:
-        """The run of the method, or of another one, on a task."""
         return Job(str(self.root), method or self.method, task, str(SIZE), 0)
 
 
 def trial_of(root: Path, folder: Path, name: str) -> Trial:
-    """Write a project to ``folder`` in which the regulariser ``name`` acts; own code and methods are those of ``root``.
-
-    Raises ConfigError: it acts in no method, or on no kind of task.
-    """
+    """Write a project in which ``name`` acts, with code and methods of ``root``; ConfigError where it acts nowhere."""
     encoder = _base(root, folder)
     if (root / METHODS).is_dir():
         shutil.copytree(root / METHODS, folder / METHODS)
@@ -119,7 +131,7 @@ def _base(root: Path, folder: Path) -> Path:
     for task, declared in TASKS.items():
         rows = {"source": {"kind": "files"}, "splits": {"train": "train.csv", "dev": "dev.csv"}}
         write_text(folder / task_file(task), yaml_text({**rows, **declared, "primary": declared["metrics"][0]}))
-    return tiny_encoder(folder, LAYERS)
+    return tiny_encoder(folder)
 
 
 def _methods(folder: Path, name: str) -> Iterator[str]:
@@ -170,7 +182,6 @@ def _trial_with(folder: Path, encoder: Path, method: str, name: str) -> Trial:
 
 
 def _planned(trial: Trial) -> Trial:
-    """Prepare the rows and write the plan; raises ConfigError."""
     with quiet():
         prepare(open_project(trial.root))
         write_plan(open_project(trial.root))
@@ -206,3 +217,39 @@ def _write_rows(path: Path, count: int, first: int) -> None:
             text = " ".join([polarity, grade, *drawn])
             other = " ".join([*reversed(drawn[:4]), polarity])
             rows.writerow([text, other, polarity, ";".join(topics), grade, level + number % 2])
+
+
+def tiny_encoder(folder: Path) -> Path:
+    """Write a BERT of ``LAYERS`` layers with its masked-LM head under ``folder``, and return its directory."""
+    from transformers import AutoModelForMaskedLM, BertConfig, BertTokenizer
+
+    tokenizer = BertTokenizer(vocab=vocabulary(BERT_TOKENS), model_max_length=BLOCKS["max_position_embeddings"])
+    ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    config = BertConfig(**{**SIZES, **ids, "num_hidden_layers": LAYERS})
+    write_checkpoint(folder / "tiny", lambda: AutoModelForMaskedLM.from_config(config), tokenizer)
+    return folder / "tiny"
+
+
+def vocabulary(special: Sequence[str]) -> dict[str, int]:
+    """Token -> id of ``special`` tokens, letters and ``WORDS``; other words are spelt in letters."""
+    symbols = [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"]
+    tokens = [*special, *symbols, *(f"##{letter}" for letter in symbols[:36]), *WORDS.split()]
+    return {token: index for index, token in enumerate(dict.fromkeys(tokens))}
+
+
+def write_checkpoint(directory: Path, build: Any, tokenizer: Any) -> None:
+    """Write what ``build`` returns, with biases that are not 0: a bias that is lost on the way would not be seen."""
+    import torch
+
+    from regft_core.models.load import quiet
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(20)
+        model = build()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith("bias"):
+                    parameter.normal_(0.0, 0.05)
+    with quiet():
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)

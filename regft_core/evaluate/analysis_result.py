@@ -48,8 +48,8 @@ class Unfit(Exception):
 class Plot:
     """How the report draws a table: column ``y`` over column ``x``, a line per arm in a panel per set.
 
-    ``group``: columns whose values name further panels. ``baseline``: a column drawn once per panel, dotted. ``points``
-    instead of lines are in a panel per arm; ``group`` names them.
+    ``group``: columns whose values name further panels. ``baseline``: a column drawn once per panel, dotted.
+    ``points``: no lines but points, which ``group`` names, in a panel per arm; their rows are not listed beside it.
     """
 
     x: str
@@ -64,12 +64,9 @@ class Table:
     """A table; cells are text, finite numbers or None.
 
     Attributes:
-        keys: how many leading columns name a row (a class, a bin). The report then shows, for rows of
-            the same name, the mean over seeds of every other column. With 0 it shows the first seed's table.
+        keys: how many leading columns name a row (a class, a bin). The report then shows and draws, for rows of the
+            same name, the mean over seeds of every other column. With 0 it takes the first seed's table.
         weight: a column, such as the number of examples, by which that mean is weighted; it is averaged itself.
-        plot: how it is drawn; with keys the mean of the seeds, without the first seed's table.
-        listed: False when the report draws the table and does not list its rows (points by the hundred); they are
-            in ``work/evaluate/<method>/<task>/<size>/evaluations/`` and in MLflow.
     """
 
     columns: tuple[str, ...]
@@ -77,7 +74,6 @@ class Table:
     keys: int = 0
     weight: str | None = None
     plot: Plot | None = None
-    listed: bool = True
 
     @model_validator(mode="after")
     def _consistent(self) -> Table:
@@ -104,11 +100,9 @@ class Findings:
 
     Attributes:
         scalars: set (or ``RUN``) -> name -> finite number. A number that is not defined is left out.
-        tables: set (or ``RUN``) -> name -> table.
-        ranges: name of a scalar -> smallest and largest value, None where there is none; the report cuts
-            intervals there.
-        remarks: what a reader must know about this run, such as what could not be done.
-        over_sizes: names of scalars that the report draws over the training sizes, where there are several.
+        ranges: name of a scalar -> smallest and largest value, None where there is none; intervals are cut there.
+        remarks: what a reader must know about this run.
+        over_sizes: names of scalars that the report draws over the training sizes.
     """
 
     scalars: Mapping[str, Mapping[Name, Number]] = field(default_factory=dict)

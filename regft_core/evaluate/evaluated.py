@@ -1,6 +1,6 @@
 """One finished run as an evaluation sees it: logits and gold labels of every set, and the model if it asks for it.
 
-Numpy is imported here for real, not at first use: so its version is in the key of what every evaluation finds.
+Numpy is imported here for real, so its version is in the key of what every evaluation finds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class EvaluatedSet:
         return len(self.gold)
 
     def take(self, indices: Sequence[int]) -> EvaluatedSet:
-        """The set with these examples only, in this order."""
         chosen = np.asarray(indices, dtype=np.int64)
         examples = [self.examples[index] for index in indices]
         return replace(self, logits=self.logits[chosen], gold=self.gold[chosen], examples=examples)
@@ -126,16 +125,11 @@ class EvaluatedRun:
 
     @property
     def kind(self) -> str:
-        """A file of ``regft_core/kinds``."""
         return str(self.task["kind"])
 
     @property
     def trained(self) -> FinishedModel:
-        """The model and what can be done with it.
-
-        Raises RuntimeError when the evaluation's file says that it does not need the model: its code, and the
-        version of torch, would be missing from the key of what it finds.
-        """
+        """The model and what can be done with it; RuntimeError without ``NEEDS_MODEL``, since its code is in no key."""
         if self._trained is None:
             raise RuntimeError("this evaluation uses the model; say so in its file: NEEDS_MODEL = True")
         return self._trained
@@ -147,10 +141,9 @@ class EvaluatedRun:
         return self._others(task)
 
     def model_of(self, method: str) -> FinishedModel:
-        """The finished model of another method's run of the same task, size and seed.
+        """The finished model of the run of the method that the option named by ``METHOD`` has, else RuntimeError.
 
-        Only of the method that the option named by ``METHOD`` has, else RuntimeError. Raises Unfit where that run
-        failed or has no model.
+        Of the same task, size and seed. Raises Unfit where that run failed or has no model.
         """
         if self._models is None:
             raise RuntimeError('this evaluation looks into another run; name the option that says which: METHOD = "of"')
@@ -163,7 +156,6 @@ class EvaluatedRun:
 
     @property
     def parts(self) -> list[EvaluatedSet]:
-        """Some rows of the validation set, or of all sets, as options that are ``SomeRows`` ask for."""
         chosen = [judged for name, judged in self.sets.items() if self.options.sets == "all" or name == "dev"]
         return [self.some(judged, self.options.rows) for judged in chosen]
 
@@ -184,49 +176,34 @@ def require_finite(logits: npt.NDArray[Any], ids: Sequence[str], whose: str, hin
 
 
 def require_number(value: float, metric: str, where: str) -> None:
-    """Raise RunFailed where a metric is no finite number."""
     if not math.isfinite(value):
         hint = f"what is undefined is 0.0; regft test-metric {metric} tries it on such answers"
         raise RunFailed("not-finite", f"the metric {metric} is {value} on {where}\n    -> {hint}")
 
 
-# ------------------------------------------------------------------------------------------------------- label maps
-
-
 def label_indices(
     own_labels: Sequence[str], set_labels: Sequence[str], label_map: Mapping[str, str] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return [K]: for each of the model's own labels, the index of the set's label that it counts as; empty for none.
-
-    Without ``label_map`` the names are the same (their order may differ), as the checks of the settings ensure.
-    """
+    """Return [K]: for each of the model's own labels, the index of the set's label that it counts as."""
     names = [name if label_map is None else label_map[name] for name in own_labels]
     return np.array([list(set_labels).index(name) for name in names], dtype=np.int64)
 
 
 def positive_index(task: Mapping[str, Any], to_set: Sequence[int] | npt.NDArray[np.int64]) -> int | None:
-    """Index, among a set's labels, of what F1 counts (by default the last own label); None without labels.
-
-    ``to_set [K]`` has the set's label of each of the task's own.
-    """
+    """Index, among a set's labels, of what F1 counts (by default the last own label); None without labels."""
     labels = task["labels"]
     return int(to_set[labels.index(task.get("positive_label") or labels[-1])]) if labels else None
 
 
 def positive_of(described: PreparedTask, name: str) -> int | None:
-    """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
     own, declared = described.labels or [], described.sets[name]
     return positive_index(vars(described), label_indices(own, declared.labels or own, declared.label_map))
-
-
-# --------------------------------------------------------------------------------------------------------------- scores
 
 
 def constant_score(metric: str, kind: Kind, gold: Array, parts: Sequence[Any], positive: int | None) -> float:
     """Return the best mean over ``parts`` (rows of ``gold``) of one answer to all rows.
 
-    That is ``Kind.constant``, or of a metric that counts one label perhaps that one: F1 of the most frequent label is
-    0 where another one counts.
+    That is ``Kind.constant`` or, for a metric that counts one label, that one where it scores higher.
     """
     found, answers = metrics.find(metric), [kind.constant(gold).astype(kind.dtype, copy=False)]
     if found.needs_positive_label:
@@ -242,12 +219,9 @@ ENOUGH_ROWS = 50
 def evaluate_run(
     judged_sets: Mapping[str, EvaluatedSet], task: Mapping[str, Any], *, reads_text: bool = True
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """Return the scores of one run on every set, and its prediction rows, ready for JSON.
+    """Return the scores of one run on every set (``records.SetScores``), and its prediction rows, ready for JSON.
 
-    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``: ``constant_score``, ``warning``,
-    ``positive_label_index``) and ``collapsed`` (``Kind.collapsed`` on the validation set). Rows: set -> [{"idx",
-    "label", "prediction", "scores"}]. Labels, predictions and the positive label are the set's.
-
+    Rows: set -> [{"idx", "label", "prediction", "scores"}]. Labels, predictions and the positive label are the set's.
     ``task`` is the content of ``task.json``. ``reads_text`` is False for a method that answers with a constant on
     purpose, which never counts as collapsed. Raises RunFailed where a metric is no finite number.
     """
@@ -287,8 +261,7 @@ def evaluate_run(
 def unfitted_decision(task: Mapping[str, Any], labels: Callable[[], Iterable[Any]]) -> Decision | None:
     """Return how answers of a model to which no decision was fitted become decisions; None: as its kind does it.
 
-    Where an example has several labels and every training row (``labels``) has one, so has every answer, if the task's
-    metric is by offsets.
+    Where every training row (``labels``) has a label of several, so has every answer, if the metric is by offsets.
     """
     kind = find(task["kind"])
     several = kind.has_labels and not kind.one_label and metrics.find(task["primary"]).by_offsets

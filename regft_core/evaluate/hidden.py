@@ -1,7 +1,7 @@
 """Insides of a finished model: embedding outputs, states of every layer; and inputs with some tokens replaced.
 
 The first functions take the plain classifier in evaluation mode and one batch on its device. Tensors come back as
-``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens.
+``[rows, n, H]``, with the rows and positions of the batch's tokens.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ def pooled(model: Any, states: Tensor, batch: Batch, pooling: str) -> Tensor:
 
 
 def mask_token(trained: FinishedModel) -> int:
-    """The id of the mask token; raises Unfit where the tokenizer has none."""
     if (mask := trained.tokenizer.mask_token_id) is None:
         raise Unfit("the tokenizer has no mask token, so none was masked")
     return int(mask)
@@ -129,8 +128,6 @@ def token_confidence(trained: FinishedModel, encoded: Encoded) -> PerToken:
             found[index] = list(islice(rows, sum(encoded.windows_of(index))))
     return found
 
-
-# ------------------------------------------------------------------------------------------- other tokens
 
 # Added tokens such as [CLS] always stay. An example is one row of tokens, or two where the texts of a pair are encoded
 # separately; both are edited.

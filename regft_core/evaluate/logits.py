@@ -39,13 +39,11 @@ def predict(
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
 
-    Batches hold examples of similar length, so little is computed on padding; logits do not depend
-    on which examples share a batch beyond the rounding of matrix products (about 1e-6 in fp32).
+    Logits depend on which examples share a batch by the rounding of matrix products only (about 1e-6 in fp32).
     ``on_batch`` is called after each batch with the number of examples so far. A batch has at most ``batch_tokens``
     (by default :func:`evaluation_tokens`), padding included; half as many whenever memory runs out.
-    ``features`` are kept vectors of a frozen encoder; what they have is not computed again.
-    With ``hidden`` the last hidden states follow the logits, [n, K + H], as ``Batch.mean`` has them.
-    ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
+    ``features`` are kept vectors of a frozen encoder. With ``hidden`` the last hidden states follow the logits,
+    [n, K + H], as ``Batch.mean`` has them. ``model`` must already be on ``device``.
 
     Raises:
         RunFailed: a logit is NaN or infinite.

@@ -1,10 +1,7 @@
 """Kinds of task, one file each, found by their file's name; importing this package needs no torch.
 
-A file of this folder defines ``KIND``, its own subclass of :class:`Kind`: all that differs between
-kinds, from the labels in a task's YAML to the columns of a prediction file. Adding a kind is adding a file (and the
-metrics that fit it). The file in use is in the key of a run, not those of other kinds.
-
-Heavy imports belong into functions or come from ``regft_core.lazy``: the validator reads these files too.
+A file defines ``KIND``, its own subclass of :class:`Kind`: all that differs between kinds, from the labels in a task's
+YAML to the columns of a prediction file. Heavy imports belong into functions or come from ``regft_core.lazy``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions that every kind of task answers; the answers here are those of most kinds."""
+"""What a kind of task answers; the answers here are those of most kinds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regft_core.lazy import Array, Tensor, torch
+from regft_core.lazy import Array, Tensor, np, torch
 
 if TYPE_CHECKING:
     from regft_core.kinds.regression import Scale
 
-#: How predictions are collapsed, see ``Kind.collapsed``.
 Collapse = Literal["constant", "majority"]
 #: A label as files of rows have it: an index, a value, or labels of one example as the bits of a number.
 Label = int | float
@@ -43,11 +42,10 @@ class Declared:
 
 
 class Kind(ABC):
-    """One kind of task. Arrays are numpy's; a label or a prediction is one number per example.
+    """One kind of task; a label or a prediction is one number per example.
 
-    ``labels`` are names in the order of the model's outputs. A set out of distribution may have other labels than the
-    model: ``to_set`` [K] is then the index of the set's label that each of the model's own counts as (empty where
-    tasks list no labels), and ``names`` are the set's labels.
+    ``labels`` are names in the order of the model's outputs. ``to_set`` [K] is the index of the label of a set that
+    each of them counts as (empty where tasks list no labels), and ``names`` are the set's labels.
     """
 
     #: Whether a task lists the names of its labels, over which a prediction is a distribution.
@@ -56,15 +54,11 @@ class Kind(ABC):
     one_label: ClassVar[bool]
     #: Whether the labels have an order, which the loss knows.
     ordered: ClassVar[bool] = False
-    #: What transformers calls it.
     problem_type: ClassVar[str]
-    #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k). Metrics
-    #: that fit several kinds read it off their arrays.
+    #: Of gold labels and predictions in arrays [n]: indices, values, or sets of labels (bit k is label k).
     dtype: ClassVar[Literal["int64", "float64", "uint64"]]
     #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
     label_keys: ClassVar[str]
-
-    # ------------------------------------------------------------------ a task's YAML and its rows
 
     @abstractmethod
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
@@ -76,20 +70,18 @@ class Kind(ABC):
 
     @abstractmethod
     def read_label(self, value: Any, declared: Declared) -> Label:
-        """The label that a raw ``value`` of a file means. Raises WrongLabel.
-
-        ``value`` is a cell; where several columns hold the labels, column -> cell in the order of ``labels``.
-        """
+        """The label that a cell (or several: column -> cell, in the order of ``labels``) means. Raises WrongLabel."""
 
     def strata(self, labels: Sequence[Label]) -> list[int]:
-        """The group of each row in a stratified draw, which keeps the shares of the groups."""
+        """The group of each row in a stratified draw."""
         return [int(label) for label in labels]
 
     def label_counts(self, labels: Sequence[Label], names: Sequence[str]) -> dict[str, int] | None:
         """Rows of each label by name, absent labels included; None where there are no labels."""
-        return None
-
-    # ------------------------------------------------------------------ model and training
+        if not self.has_labels:
+            return None
+        counts = self.indicators(np.asarray(labels, dtype=self.dtype), len(names)).sum(axis=0)
+        return dict(zip(names, counts.tolist(), strict=True))
 
     def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
         """Names of the head's outputs. Raises ValueError for labels that no head fits."""
@@ -98,28 +90,21 @@ class Kind(ABC):
         return tuple(labels or ())
 
     def label_tensor(self, labels: Sequence[Label]) -> Tensor:
-        """The labels of a batch [B] as the loss takes them."""
         return torch.tensor(labels, dtype=torch.int64)
 
     def target_scale(self, labels: Sequence[Label]) -> Scale | None:
-        """The scale in which a network learns the labels of its training rows; None: labels are no values.
-
-        Raises RunFailed where float32 cannot hold them.
-        """
+        """The scale in which a network learns values (RunFailed where float32 cannot hold them); None for labels."""
         return None
 
     @abstractmethod
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The task's loss, a scalar, of ``[B, K]`` logits and ``label_tensor``'s labels; a mean over examples.
+        """The task's loss, a mean over examples, of ``[B, K]`` logits and the labels of ``label_tensor``.
 
         ``weights``: those of ``balanced``; each term is multiplied by its own, and the sum is divided as without.
         """
 
     def balanced(self, labels: Sequence[Label], outputs: int) -> tuple[Any, ...]:
-        """``class_weights: balanced`` for training rows with these labels: n / (K n_c), whose mean over the rows is 1.
-
-        The file says over what K counts. Raises ValueError where an output is a value.
-        """
+        """``class_weights: balanced`` for rows with these labels: n / (K n_c). Raises ValueError for values."""
         raise ValueError("a value has no labels")
 
     def indicators(self, labels: Array, outputs: int) -> Array:
@@ -127,13 +112,8 @@ class Kind(ABC):
         raise ValueError("a value has no labels")
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
-        """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis, by which divergences compare passes.
-
-        Raises ValueError where an output is a value (not ``has_labels``).
-        """
+        """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis. Raises ValueError for values."""
         raise ValueError("a value has no probabilities")
-
-    # ------------------------------------------------------------------ judging
 
     @abstractmethod
     def predictions(self, logits: Array, to_set: Array) -> Array:
@@ -148,43 +128,22 @@ class Kind(ABC):
         """[n] predictions of the best baseline that ignores the input, for gold [n]."""
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        """A warning when predictions look like right ones under wrong labels or on a reversed scale."""
         return None
 
     @abstractmethod
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
-        """Whether predictions [n] do no more than a baseline that ignores the input.
+        """``constant``: predictions [n] do not depend on the input; ``majority``: a constant would be as good.
 
-        ``constant``: they do not depend on the input. ``majority``: they do, but a constant would have served as well
-        or better. It does not mean that nothing was learned: with rare labels Matthews' correlation can be above 0.
+        It does not mean that nothing was learned: with rare labels Matthews' correlation can be above 0.
         """
-
-    # ------------------------------------------------------------------ written for others
 
     @abstractmethod
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         """A gold label or a prediction as tables show it."""
 
-    @property
-    def submits(self) -> bool:
-        """Whether the formats of benchmarks' servers (``submission``) have answers of this kind."""
-        return type(self).submitted is not Kind.submitted
-
     def score_columns(self, labels: Sequence[str]) -> list[str]:
-        """Columns of a prediction file beside ``prediction``."""
         return [f"probability_{label}" for label in labels]
 
     @abstractmethod
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         """The cell ``prediction`` of one example with these ``scores``."""
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        """[n] answers as a benchmark's server wants them.
-
-        Args:
-            written: label -> how the benchmark writes it; as it is when absent.
-            limits: smallest and largest value of the task, or None.
-        """
-        raise ValueError("no format of a benchmark's server has answers of this kind")

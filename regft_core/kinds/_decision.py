@@ -39,17 +39,14 @@ class Decision:
         return decided.astype(np.float64).tolist()
 
     def at(self, temperature: float) -> Decision:
-        """The same decisions of logits that were divided by ``temperature``."""
         return Decision(tuple(offset / temperature for offset in self.offsets), self.at_least_one)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a run stores."""
         offsets = torch.tensor(self.offsets, dtype=torch.float64)
         return {"offsets": offsets, "at_least_one": torch.tensor(float(self.at_least_one), dtype=torch.float64)}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Decision:
-        """The decision that a run stores."""
         return cls(tuple(tensors["offsets"].tolist()), bool(tensors["at_least_one"]))
 
 

@@ -13,7 +13,6 @@ from regft_core.kinds._base import Declared, WrongLabel
 
 #: A stratified draw of values keeps the shares of this many equally filled bins.
 BINS = 10
-#: Characters of a wrong value that are shown.
 _WIDTH = 60
 _INTEGER = re.compile(r"[+-]?\d+")
 #: A quoted label within a list that was written as text.
@@ -26,7 +25,6 @@ _NUMBERS = {
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a raw value is a float that is no number."""
     return isinstance(value, float) and math.isnan(value)
 
 
@@ -146,7 +144,6 @@ def _index(text: str, count: int) -> int | None:
 
 
 def read_number(value: Any, declared: Declared) -> float:
-    """A finite number within ``range``."""
     if value is None or (isinstance(value, str) and not value.strip()):
         raise WrongLabel(f"column '{declared.label_column}' has no target")
     number = to_number(value, declared.decimal)

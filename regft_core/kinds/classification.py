@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from regft_core.kinds._base import Array, Collapse, Declared, Kind
@@ -13,8 +13,6 @@ from regft_core.lazy import Tensor, np, torch
 
 
 class Classification(Kind):
-    """One label of several for each example."""
-
     has_labels = True
     one_label = True
     problem_type = "single_label_classification"
@@ -29,12 +27,7 @@ class Classification(Kind):
     def read_label(self, value: Any, declared: Declared) -> int:
         return read_index(value, declared)
 
-    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
-        counts = Counter(int(label) for label in labels)
-        return {name: counts[index] for index, name in enumerate(names)}
-
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Mean cross-entropy."""
         if weights is None:
             return torch.nn.functional.cross_entropy(logits, labels)
         # Not ``weight=``, which divides by the batch's own sum of weights.
@@ -85,12 +78,6 @@ class Classification(Kind):
 
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return labels[max(range(len(scores)), key=scores.__getitem__)]
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        names = [written.get(label, label) for label in labels or ()]
-        return [names[index] for index in logits.argmax(axis=1)]
 
 
 KIND = Classification

@@ -1,8 +1,7 @@
 """Every example has any number of the task's labels: one logit per label, binary cross-entropy, a sigmoid above 0.5.
 
 A label of a row, and a prediction, is a set as the bits of one number: bit k is the k-th of ``labels``. In files a set
-is a cell of names (``fast;cheap``), a list of names, or 0 and 1 in a column of each label. Answers are written as
-names with ``;`` between them, in the order of ``labels``; an empty answer is the empty set.
+is a cell of names (``fast;cheap``), a list of names, or 0 and 1 in a column of each label.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from regft_core.kinds._reading import as_text, given, listed_labels, read_index
 from regft_core.lazy import Tensor, np, torch
 from regft_core.metrics._weighted import f1_micro
 
-#: Between the labels of an answer.
 SEPARATOR = ";"
 #: What a cell of a label's own column may say; frames with empty cells are written with a point.
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
@@ -25,8 +23,6 @@ MOST = 63
 
 
 class MultiLabel(Kind):
-    """Any number of labels for each example, one bit each."""
-
     has_labels = True
     one_label = False
     problem_type = "multi_label_classification"
@@ -64,10 +60,6 @@ class MultiLabel(Kind):
         """The rarest label of each row, so that rare labels keep their shares too; -1 for rows without any."""
         counts = Counter(k for label in labels for k in _members(label))
         return [min(_members(label), key=lambda k: (counts[k], k), default=-1) for label in labels]
-
-    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
-        counts = Counter(k for label in labels for k in _members(label))
-        return {name: counts[index] for index, name in enumerate(names)}
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Binary cross-entropy, a mean over examples and labels; ``weights`` [K, 2]: of absence, of presence."""

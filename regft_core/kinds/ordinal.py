@@ -1,9 +1,8 @@
 """Every example has one of at least three labels that have an order (stars, grades); ``labels`` lists the lowest first.
 
-The head has a logit per label, and the largest wins, as for classes. Only the loss and the judging know the order. The
-loss is the mean log loss of the questions "is it above label k?" (the decomposition of Frank and Hall, ECML 2001,
-section 2). All of them are answered from one distribution, so they never contradict each other. What is fitted without
-steps (the probe, TF-IDF) is fitted as for classes.
+The head has a logit per label, and the largest wins, as for classes. The loss is the mean log loss of the questions "is
+it above label k?" (the decomposition of Frank and Hall, ECML 2001, section 2), all answered from one distribution. What
+is fitted without steps (the probe, TF-IDF) is fitted as for classes.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from regft_core.lazy import Tensor, np, torch
 
 
 class Ordinal(Classification):
-    """Labels with an order: the loss and the judging know it, the rest is as for classes."""
-
     ordered = True
     label_keys = "'labels' lists every label, the lowest first, 'label_values' maps other spellings, "
 

@@ -6,7 +6,7 @@ scale up when it is stored (``training.trainee``), so that answers are in the ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +52,13 @@ class Scale:
         return cls(mean, deviation)
 
     def learned(self, targets: Any) -> Any:
-        """``targets`` as the network learns them."""
         return (targets - self.mean) / self.deviation
 
     def in_units(self, outputs: Any) -> Any:
-        """``outputs`` of the network in the unit of the targets."""
         return outputs * self.deviation + self.mean
 
 
 class Regression(Kind):
-    """A number for each example."""
-
     has_labels = False
     one_label = False
     problem_type = "regression"
@@ -93,7 +89,6 @@ class Regression(Kind):
         return Scale.of(labels)
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Mean squared error."""
         predictions = logits.squeeze(-1)
         if predictions.shape != labels.shape:
             raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
@@ -106,7 +101,6 @@ class Regression(Kind):
         return logits.astype(np.float64)
 
     def constant(self, gold: Array) -> Array:
-        """The mean."""
         return np.full(gold.shape, gold.mean(dtype=np.float64), dtype=np.float64)
 
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
@@ -130,12 +124,6 @@ class Regression(Kind):
 
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return scores[0]
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        low, high = limits or (float("-inf"), float("inf"))
-        return [f"{min(max(float(value), low), high):.3f}" for value in logits[:, 0]]
 
 
 KIND = Regression

@@ -1,13 +1,7 @@
 """Metrics: the rows of ``SHIPPED``, or files of a project (``catalogue.py`` finds them); no numpy is imported here.
 
-A file is named by its metric. It declares, in capitals,
-
-``KINDS``
-    the kinds of task that it fits, of the files of ``regft_core/kinds``: ``("classification",)``.
-``RANGE``
-    smallest and largest possible value, ``math.inf`` where there is none; intervals are cut there.
-
-and defines one of
+A file is named by its metric. It declares ``KINDS``, the kinds of task that it fits (``("classification",)``), and
+``RANGE``, smallest and largest possible value (``math.inf`` where there is none), and defines one of
 
 ``weighted(gold, predicted, weights, positive) -> [B, R]``
     the metric of many resamples at once (see ``Weighted``); a single run is a resample with all weights 1.
@@ -16,10 +10,9 @@ and defines one of
 ``score(gold, predicted, positive) -> float``
     the metric of one run. Every resample is then scored by itself, which is slow.
 
-What is undefined because a side is constant is 0.0: no evidence of skill. All metrics are fractions or correlations,
-never percentages. Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1);
-``FACTOR``, ``DIGITS`` and ``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples;
-``BY_OFFSETS`` where the most probable label is not the best decision, so that offsets of the logits raise the metric.
+What is undefined because a side is constant is 0.0. All metrics are fractions or correlations, never percentages.
+Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1); ``FACTOR``, ``DIGITS`` and
+``UNIT`` for how values are shown; ``BY_OFFSETS`` where offsets of the logits can raise the metric.
 """
 
 from __future__ import annotations
@@ -53,23 +46,16 @@ class Metric:
     #: None: a run is a resample with all weights 1.
     of_one_run: Score | None
     kinds: tuple[str, ...]
-    #: Smallest and largest possible value.
     range: tuple[float, float]
     lower_is_better: bool = False
     needs_positive_label: bool = False
-    #: What values are multiplied by when shown, and the digits after the point.
     factor: float = 100.0
     digits: int = 1
-    #: Word after a shown difference.
     unit: str = "points"
-    #: Whether a value is the share of examples that are right, so that a difference is a number of them.
-    counts_examples: bool = False
-    #: Whether decisions by offset logits can be better than the most probable label; needs ``weighted``.
     by_offsets: bool = False
 
     @property
     def largest_difference(self) -> float:
-        """How far two values can be apart; infinite without bounds."""
         return self.range[1] - self.range[0]
 
     def score(self, gold: Array, predicted: Array, positive: int | None) -> float:
@@ -92,11 +78,10 @@ _CLASSES, _ORDER, _VALUES = ("classification",), ("ordinal",), ("regression",)
 _SHARE, _CORRELATION, _ERROR = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 #: Of errors, which are not shown times 100.
 _AS_IT_IS: dict[str, Any] = {"lower_is_better": True, "factor": 1.0}
-#: Name -> metric.
 SHIPPED = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", _weighted.accuracy, None, ("classification", "multi_label"), _SHARE, counts_examples=True),
+        Metric("accuracy", _weighted.accuracy, None, ("classification", "multi_label"), _SHARE),
         Metric("accuracy_f1", _weighted.accuracy_f1, None, _CLASSES, _SHARE, needs_positive_label=True),
         Metric("f1", _weighted.f1, None, _CLASSES, _SHARE, needs_positive_label=True, by_offsets=True),
         Metric("f1_macro", _weighted.f1_macro, None, ("classification", "multi_label"), _SHARE, by_offsets=True),
@@ -136,7 +121,6 @@ def find(name: str) -> Metric:
 
 
 def higher_is_better(name: str) -> bool:
-    """Return whether a larger value of metric ``name`` is the better one; raises as ``find``."""
     return not find(name).lower_is_better
 
 

@@ -1,8 +1,7 @@
 """Scores of many resamples at once: the functions of the table in ``__init__.py``, and what they share.
 
-A resample of n examples is a row of weights (how often each example was drawn). Every metric but
-Spearman's is a function of a few sums over examples (confusion counts or moments), so the metric
-of B resamples for R rows of predictions is one matrix product.
+A resample of n examples is a row of weights (how often each example was drawn). Every metric but Spearman's is a
+function of a few sums over examples, so that of B resamples for R rows of predictions is one matrix product.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ def is_constant(values: Array) -> bool:
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
-    """Divide, giving 0 where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
@@ -53,9 +51,6 @@ def each_label(gold: Array, predicted: Array) -> Iterator[tuple[Array, Array]]:
             yield gold & bit != 0, predicted & bit != 0
 
 
-# -------------------------------------------------------------------------------------------------------------- labels
-
-
 def accuracy(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     """The share of examples whose prediction is right: of sets of labels, exactly right (subset accuracy)."""
     return weights @ (predicted == gold).T.astype(np.float64) / len(gold)
@@ -83,10 +78,7 @@ def f1_macro(gold: Array, predicted: Array, weights: Array, positive: int | None
 
 
 def f1_micro(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
-    """F1 of all decisions about labels together: 2 hits / (labels predicted + labels there), over rows and labels.
-
-    For examples with several labels; with exactly one label each it is the accuracy.
-    """
+    """F1 of all decisions about labels together: 2 hits / (labels predicted + labels there), over rows and labels."""
 
     def labels(sets: Array) -> Array:
         return np.bitwise_count(sets).astype(np.float64)
@@ -109,14 +101,10 @@ def matthews(gold: Array, predicted: Array, weights: Array, positive: int | None
     return ratio(right * n - both, np.sqrt(apart(n**2, predicted_squares) * apart(n**2, gold_squares)))
 
 
-# ------------------------------------------------------------------------------------ labels with an order, and values
-
-
 def kappa_quadratic(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     """Cohen's kappa with quadratic weights (Cohen, 1968): agreement of ordered labels beyond chance.
 
-    1 - E[(g - p)^2] / E'[(g - p)^2], where E' takes gold labels g and predictions p as independent. It equals
-    2 cov(g, p) / (var g + var p + (mean g - mean p)^2), which needs no table of K x K counts.
+    2 cov(g, p) / (var g + var p + (mean g - mean p)^2) of gold labels g and predictions p.
     """
     n = len(gold)
     products = (weights @ gold)[:, None] * (weights @ predicted.T)
@@ -137,8 +125,7 @@ def mse(gold: Array, predicted: Array, weights: Array, positive: int | None) -> 
 def r2(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     """Share of the targets' variance that the predictions explain (R^2).
 
-    1 - sum (y - p)^2 / sum (y - mean y)^2, which sees the scale of the predictions; a correlation does not. It is 0 for
-    the mean of the targets, negative below it, and 0 where the targets, or those that a resample drew, are constant.
+    1 - sum (y - p)^2 / sum (y - mean y)^2; 0 where the targets, or those that a resample drew, are constant.
     """
     n = float(len(gold))
     y = gold - gold.mean(dtype=np.float64)  # centred on the full sample: no cancellation
@@ -169,8 +156,7 @@ def pearson(gold: Array, predicted: Array, weights: Array, positive: int | None)
 def spearman(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     """Spearman's correlation, that of the mid-ranks within each resample; 0 where a side is constant.
 
-    Ranks are those of groups of equal values, whose sizes in a resample give the mid-rank (running
-    total) and the variance (the tie correction). Examples are the first axis here: it is faster.
+    The sizes of groups of equal values in a resample give mid-ranks (running total) and variance (tie correction).
     """
     values = np.zeros((len(weights), len(predicted)))
     if is_constant(gold):

@@ -1,7 +1,6 @@
 """Over several blocks: average columns as papers form them, aggregates over tasks, and what more rows would bring.
 
-Of an average the replicates of the two-level bootstrap are averaged. Entries of one task share their runs, so their
-replicates stay paired; tasks are resampled by themselves.
+Of an average the replicates of the two-level bootstrap are averaged, paired within a task.
 """
 
 from __future__ import annotations
@@ -17,29 +16,22 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.formatting import interval, number, points, sign
+from regft_core.report.formatting import interval, points, sign
 from regft_core.report.values import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.params import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles
-from regft_core.statistics.forecast import expected_gains
+from regft_core.statistics.forecast import expected_gain
 from regft_core.statistics.reproduction import Bounds
 
-#: How many times the largest size is asked about.
-FACTORS = (2.0, 4.0)
 #: (task, set) -> its weight in a mean.
 Weights = Mapping[tuple[str, str], float]
-
-
-# ----------------------------------------------------------------------------------- average columns
 
 
 class AverageLine(NamedTuple):
     """One method in an average column; None where a part of it has no score.
 
-    Attributes:
-        difference: to the reference, paired by seed in every part; None for the reference itself.
-        incomplete: parts of which seeds are missing, hence the mean of the runs that survived.
+    ``difference``: to the reference, paired by seed; ``incomplete``: parts of which seeds are missing.
     """
 
     method: str
@@ -51,8 +43,7 @@ class AverageLine(NamedTuple):
 class Average(NamedTuple):
     """One average column at one training size.
 
-    Attributes:
-        metric: one that is shown as all of them are; None when their scales differ. ``metrics``: of each part.
+    ``metric``: one that is shown as the ``metrics`` of all parts are; None when their scales differ.
     """
 
     name: str
@@ -64,7 +55,6 @@ class Average(NamedTuple):
 
 
 def average_columns(blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]]) -> tuple[Average, ...]:
-    """Every average of ``report.averages`` at every training size."""
     averages = []
     for size in dict.fromkeys(block.size for block in blocks):
         own = {block.task: block for block in blocks if block.size == size}
@@ -117,15 +107,11 @@ def replicates_of(
     return mean, np.sum([rng.permutation(values) for values in by_task.values()], axis=0)
 
 
-# -------------------------------------------------------------------------------------- over all tasks
-
-
 class AcrossTasks(NamedTuple):
     """One method over all blocks, on the primary metric of the validation sets.
 
     Attributes:
-        mean_rank: mean over blocks of its rank (1 is the best), and what its possible ranks leave of it; None when a
-            block has no score of it.
+        mean_rank: mean over blocks (1 is the best), and what its possible ranks leave of it; None without a score.
         failed: runs that failed or collapsed, of all ``runs``.
         words: role -> verdict -> number of comparisons.
     """
@@ -138,7 +124,6 @@ class AcrossTasks(NamedTuple):
 
 
 def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
-    """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
     lines = []
     for name in names:
@@ -162,9 +147,6 @@ def _rank(block: Block, name: str) -> float:
     return float(0.5 + sum(0.5 + 0.5 * np.sign(sign(block.primary) * gap) for gap in gaps))
 
 
-# ------------------------------------------------------------------------------------------- more rows
-
-
 def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
     """Return forecasts for more rows: the method to take, of each task that has its scores at three sizes or more."""
     forecasts = []
@@ -176,13 +158,12 @@ def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
         at = {float(b.subsample.n): estimate for b in own if (estimate := b.estimate(pick)) is not None}
         upwards, best = not described.lower_is_better, described.range[not described.lower_is_better]
         room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
-        gains = expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room)
-        changes = [
-            f"{points(g.mean, metric, signed=True)} {interval((g.low, g.high), metric, signed=True)}" for g in gains
-        ]
-        counts = [number(gain.factor * rows, 0) for gain in gains]
-        if gains:
-            further = "".join(f"; with {count} by {change}" for count, change in zip(counts[1:], changes[1:]))
-            first = f"With {counts[0]} rows of {task} instead of {rows}, {pick} is expected to change by {changes[0]}"
-            forecasts.append(f"{first}{further} (power law through {plural(len(at), 'size')}).")
+        gain = expected_gain(list(at), list(at.values()), 2.0, upwards=upwards, room=room)
+        if gain is not None:
+            change = points(gain.value, metric, signed=True)
+            between = interval((gain.low, gain.high), metric, signed=True)
+            forecasts.append(
+                f"With {2 * rows} rows of {task} instead of {rows}, {pick} is expected to change by {change} {between} "
+                f"(power law through {plural(len(at), 'size')})."
+            )
     return tuple(forecasts)

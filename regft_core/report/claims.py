@@ -1,8 +1,7 @@
-"""Claims of a paper about its table, and the verdict of the runs here, with its words.
+"""Claims of a paper about its table, and the verdict of the runs here, by the rule of ``statistics/reproduction.py``.
 
-The claims of one table are a family, whose verdicts are corrected for their number (Holm). Columns and opponents within
-a claim share its level for *reproduced* and *smaller*, which all of them must be (Berger, Technometrics 1982). A single
-one is enough for *contradicted*, so there they divide it. ``statistics/reproduction.py`` has the rule.
+The claims of one table are a family (Holm). Columns and opponents within a claim share its level for *reproduced* and
+*smaller*, which all of them must be (Berger, Technometrics 1982); one is enough for *contradicted*, so they divide it.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
 from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity
-from regft_core.report.paper import Paper, Places, numbers_of, rows_of, values_of
+from regft_core.report.paper import Paper, Places, numbers_of, rows_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
-from regft_core.statistics.forecast import detectable_gain
-from regft_core.statistics.reproduction import Bounds, Outcome, log_ratio, outcome, step_down, together, welch_interval
+from regft_core.statistics.reproduction import Bounds, Outcome, outcome, step_down, together, welch_interval
+from regft_core.statistics.verdict import detectable
 
 NOT_TESTED: Outcome = "not tested here"
 SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", NOT_TESTED: "∅"}
@@ -61,8 +60,6 @@ class Tested:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """The verdict on one claim with one encoder at one training size, from intervals of ``confidence``."""
-
     claim: Claim
     encoder: str
     size: str
@@ -77,13 +74,12 @@ def claim_verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
     settings = [(i, *setting) for i, claim in enumerate(claims) for setting in claim.settings(paper.config)]
 
     def tests(setting: Setting, level: float) -> list[Tested]:
-        claim, encoder, size = claims[setting[0]], setting[1], setting[2]
-        comparisons, tests = list(_comparisons(claim, encoder, size, paper)), []
+        claim, tests = claims[setting[0]], []
+        comparisons = list(_comparisons(claim, *setting[1:], paper))
         for comparison in comparisons:
-            test = _tested(claim, comparison, encoder, size, paper, level)
-            if test.word == "contradicted" and len(comparisons) > 1:
-                shared = 1 - (1 - level) / len(comparisons)
-                test = _tested(claim, comparison, encoder, size, paper, shared)
+            test = _tested(claim, comparison, *setting[1:], paper, level)
+            if test.word == "contradicted":
+                test = _tested(claim, comparison, *setting[1:], paper, 1 - (1 - level) / len(comparisons))
             tests.append(test)
         return tests
 
@@ -115,7 +111,6 @@ def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterato
 
 
 def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper: Paper, level: float) -> Tested:
-    """One column against one opponent, by intervals of the confidence ``level``."""
     over, key, pair = comparison
     if claim.of_cost:
         return _cost(claim, over, size, paper)
@@ -126,23 +121,15 @@ def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper
         return replace(test, why=str(mine if isinstance(mine, str) else theirs))
     if claim.numbers is not None and pair is not None:
         test = _of_evaluation(replace(test, key=f"{key} {pair[0]}"), claim.numbers, mine, theirs, level, *pair)
-    elif claim.measure == "deviation":
-        scattered, own = list(values_of(theirs).values()), list(values_of(mine).values())
-        seeds = min(len(own), len(scattered))
-        test = replace(test, seeds=seeds, ours=Bounds(*log_ratio(scattered, own, level)) if seeds > 1 else None)
     else:
         test = _gain(test, mine, theirs, level, paper)
-    row = row_of(paper.config, over, encoder, size)
-    if row and row.copied_from:
-        test = replace(test, notes=(f"the paper copied {row.method} from {row.copied_from}", *test.notes))
     if otherwise := dict.fromkeys(text for place in (*mine, *theirs) for text in place.otherwise):
         return replace(test, why="; ".join(otherwise))
     if test.ours is None and claim.numbers:
         return replace(test, why=f"evaluation {claim.numbers.evaluation} did not run here")
     if test.seeds < 2 or test.ours is None:
         return replace(test, why="one seed shows no spread" if test.seeds else "no seed of both methods has finished")
-    word = outcome(test.ours, test.seeds, test.printed)
-    return replace(test, word=word, why="a deviation is zero" if word == NOT_TESTED else "")
+    return replace(test, word=outcome(test.ours, test.seeds, test.printed))
 
 
 def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
@@ -170,22 +157,23 @@ def _of_evaluation(
     gains = [(-1 if numbers.lower else 1) * (one[seed] - two[seed]) for seed in one if seed in two]
     if not gains:
         return test
-    deviation = stdev(gains) if len(gains) > 1 else math.nan
+    ours = Bounds(sum(gains) / len(gains), *seed_interval(gains, level))
     than = f"{other} at {numbers.than_size} rows" if numbers.than_size else other
     return replace(
         test,
-        ours=Bounds(sum(gains) / len(gains), *seed_interval(gains, level)),
+        ours=ours,
         seeds=len(gains),
-        detectable=detectable_gain(len(gains), deviation, 0.0, confidence=level),
+        detectable=detectable(ours.high - ours.value, stdev(gains) / math.sqrt(len(gains)))
+        if len(gains) > 1
+        else math.nan,
         notes=(f"compared with {than}",) * (than != name),
     )
 
 
 def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper) -> Tested:
-    """The difference of two methods on the same columns, paired by seed, in points.
+    """The difference of two methods on the same columns, paired by seed, in points, with the two-level interval.
 
-    The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
-    it is the wider of that and of a normal interval (``at_least_normal``).
+    Beyond the report's confidence, where a bootstrap has few resamples, the interval is ``at_least_normal``.
     """
     estimates: dict[tuple[str, str], Estimate] = {}
     weights: dict[tuple[str, str], float] = {}
@@ -206,16 +194,15 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
     low, high = percentiles(replicates, level)
     if level > paper.report.confidence:
         low, high = at_least_normal(low, high, value, replicates, level)
-    deviation, error = (
-        math.sqrt(sum((weights[key] * getattr(estimate, part)) ** 2 for key, estimate in estimates.items()))
-        for part in ("seed_deviation", "standard_error_examples")
-    )
+    parts = [
+        (weights[key] * e.standard_error_seeds, weights[key] * e.standard_error_examples)
+        for key, e in estimates.items()
+    ]
+    shown = detectable(max(high - value, value - low), math.hypot(*(error for both in parts for error in both)))
     lowest, highest = paper.ends(test.key)
     # The quantiles of few distinct resamples may miss the mean by rounding.
     ours = Bounds(value, min(low, value), max(high, value)).within(lowest - highest, highest - lowest)
-    return replace(
-        test, ours=ours, seeds=seeds, detectable=detectable_gain(seeds, deviation, error, confidence=level), notes=notes
-    )
+    return replace(test, ours=ours, seeds=seeds, detectable=shown, notes=notes)
 
 
 def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Bounds | None:
@@ -223,9 +210,6 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     mine, theirs = (row_of(paper.config, name, encoder, size) for name in (claim.arm, over))
     if mine is None or theirs is None:
         return None
-    if claim.measure == "deviation":
-        ours, other = mine.deviations.get(key), theirs.deviations.get(key)
-        return Bounds(math.log(other / ours)) if ours and other else None
     lower = any(metrics.find(paper.config.metrics[part]).lower_is_better for part in paper.weights(key))
     both = [row.recomputed.get(key, row.scores.get(key)) for row in (mine, theirs)]
     if both[0] is not None and both[1] is not None:
@@ -242,25 +226,21 @@ def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: 
     return Bounds(value, *interval).within(lowest - highest, highest - lowest)
 
 
-# ------------------------------------------------------------------------------------------- words
-
-
 def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str:
     """``+1.23 [-0.31, +2.72]``; the interval only where there is one.
 
-    ``ratio``: the logarithm of how many times smaller a deviation is, shown as ``0.60× [0.40×, 0.90×]``.
-    ``free``: a number of any size.
+    ``ratio``: the logarithm of how many times smaller a cost is, shown as ``0.60×``. ``free``: a number of any size.
     """
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
-    ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
+    if ratio:
+        return f"{math.exp(-found.value):.2f}×"
     shown = partial(quantity, signed=True) if free else partial(number, digits=2, signed=True)
-    value, low, high = (f"{math.exp(-end):.2f}×".replace("inf", "∞") if ratio else shown(end) for end in ends)
+    value, low, high = map(shown, (found.value, found.low, found.high))
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
 def claim_in_words(verdict: ClaimVerdict) -> str:
-    """The claim with its place in the paper, and how much of it was tested."""
     tested = sum(test.word != NOT_TESTED for test in verdict.tested)
     place = f"{verdict.claim.where}; {verdict.encoder}, {rows_of(verdict.size)}"
     part = f"; {tested} of its {plural(len(verdict.tested), 'comparison')} tested here"
@@ -268,12 +248,11 @@ def claim_in_words(verdict: ClaimVerdict) -> str:
 
 
 def comparison_in_words(test: Tested, verdict: ClaimVerdict) -> str:
-    """One column against one opponent, in a line."""
-    claim, ratio = verdict.claim, verdict.claim.measure != "mean"
-    subject = f"{claim.measure} relative to" if ratio else "gain over"
-    what = f"{subject} {test.over}" if claim.of_cost else f"{test.key}, {subject} {test.over}"
-    limit = "at most" if claim.of_cost else "printed"
-    parts = [f"{what}: {limit} {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
+    claim = verdict.claim
+    what, limit = f"{test.key}, gain over {test.over}", "printed"
+    if claim.of_cost:
+        what, limit = f"{claim.measure} relative to {test.over}", "at most"
+    parts = [f"{what}: {limit} {bounds(test.printed, claim.of_cost)}, ours {bounds(test.ours, claim.of_cost)}"]
     if claim.numbers is not None:
         side = "below" if claim.numbers.lower else "above"
         parts = [f"{test.key} {side} that of {test.over} by {bounds(test.ours, free=True)}"]

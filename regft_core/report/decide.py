@@ -1,7 +1,6 @@
-"""Which method to take in one block: by expected score, with what a cheaper one is expected to lose.
+"""Which method to take in one block: by expected score (``statistics.decision``), beside the verdicts.
 
-Costs are declared passes. Measured seconds decide nothing, so that a run gives the same decision on every machine.
-``statistics.decision`` has the rule. Claims stand beside it and are the verdicts of ``statistics.verdict``.
+Costs are declared passes, not measured seconds, so that a run gives the same decision on every machine.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ def decide(
     """Decide for one block, among the methods that finished every seed: a mean over survivors favours failing often.
 
     Args:
-        arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
-        seeds: of the grid; the command names the first one.
-        without_export: methods whose runs no directory can hold; no command is given for them.
+        arms: set -> its primary metric.
+        without_export: methods whose runs no directory can hold.
         fixed: methods that more rows would not change.
     """
     # Methods that share their runs are one choice.
@@ -106,10 +104,10 @@ def _pick(
 ) -> tuple[Choice, Choice]:
     """(the choice to take, what the deciding sets alone would take).
 
-    Within the tolerance that is the cheapest, or in its place the first of ``prefer`` that is better than a constant
-    answer. A method that trains no encoder is not preferred to a best one that is ``trained``.
-    They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
-    several, the cheapest that is within the tolerance of the best there.
+    The second is the cheapest within the tolerance, or the first of ``prefer`` there that is better than a constant
+    answer; a method that trains no encoder is not preferred to a best one that is ``trained``. The first differs where
+    another within the tolerance is better on out-of-distribution sets by more than it; of several, the cheapest near
+    the best.
     """
     costs = {c.method: math.inf if c.cost is None else c.cost for c in choices}
     losses = [c.belief.loss for c in choices]
@@ -124,17 +122,11 @@ def _pick(
     return min(near, key=lambda c: (costs[c.method], c.belief.loss), default=usual), usual
 
 
-# --------------------------------------------------------------------------------------- sentences
-
-
 def _expected(
     block: Block, choices: Sequence[Choice], pick: Choice, usual: Choice, config: ReportConfig, share: float,
     point: float,
 ) -> Iterator[str]:  # fmt: skip
-    """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
-
-    ``usual`` is the choice without out-of-distribution sets, ``share`` that of the rows that the models trained on.
-    """
+    """Which method is taken, what to expect of it, and why it is not the best or the ``usual`` (without other sets)."""
     metric, leader = block.primary, choices[0]
     mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
     yield f"On {block.title}, take {pick.method}: {mean}."
@@ -203,7 +195,6 @@ def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metri
 def _claimed(
     block: Block, baseline: str | None, beating: Sequence[str], against: Sequence[Comparison], confidence: float
 ) -> Iterator[str]:
-    """Which methods beat the baseline, and which beat all of their controls."""
     if against:
         role = "the reference" if block.frozen is None else "the best method that does not train the encoder"
         first, level = against[0], f"{number(100 * confidence, 0)}%"

@@ -64,15 +64,11 @@ def origin(root: Path) -> str:
     return f"{date.today():%-d %B %Y}" + (f", commit {commit}{changed}" if commit else "")
 
 
-# --------------------------------------------------------------------------------------------- tuning
-
-
 class TunedArm(NamedTuple):
-    """The trials of one arm in one block; there are none of an arm that was not tuned.
+    """The trials of one arm in one block.
 
     Attributes:
-        trials: of every seed; ``failed``: of all seeds, those that have no score.
-        seconds: of the trials of one seed.
+        trials: of every seed; ``failed``: of all seeds; ``seconds``: of one seed.
         chosen: (settings in words, seeds that took them), the most frequent first.
         shown: (k, expected best score of k trials) on the rows that chose, of 1, 2, 4, ... and all trials.
     """
@@ -116,22 +112,21 @@ def best_of_k(tuned: Sequence[records.Tuned], metric: str) -> tuple[tuple[int, f
     return tuple((k, up * sum(values) / len(values)) for k, values in enumerate(zip(*curves), 1))
 
 
-# ---------------------------------------------------------------------------------------------- costs
-
-
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a method, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
+    """Cost of a method, in total and relative to plain fine-tuning = 1 (None where it cannot be said).
 
-    #: Passes of all phases.
+    Attributes:
+        means: quantity of a run's record -> its mean over the runs that finished.
+        peak_memory_bytes: largest of all phases and seeds; None on a CPU.
+        measured: seconds of all training (search included), over the seeds of both on the same kind of device.
+        spread: smallest and largest of the seeds' own ratios.
+    """
+
     declared: float | None
-    #: Quantity of a run's record -> its mean over the runs that finished.
     means: Mapping[str, float | None]
-    #: Largest peak of all phases and seeds; None on a CPU, where it is not measured.
     peak_memory_bytes: int | None
-    #: Seconds of all training (search included), over the seeds of both on the same kind of device.
     measured: float | None = None
-    #: Smallest and largest of the seeds' own ratios: how much a busy machine blurs ``measured``.
     spread: tuple[float, float] | None = None
 
 
@@ -146,15 +141,11 @@ def all_seconds(cost: records.Cost) -> float:
 
 
 def declared(cell: CellData) -> float | None:
-    """Mean declared ratio to plain fine-tuning over the runs that finished."""
     return _mean((run.cost for run in cell.runs if run.ok), "declared_ratio")
 
 
 def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None:
-    """The cell of plain fine-tuning, whose cost is 1: one phase that trains the encoder without any regulariser.
-
-    Of several the reference, else the first.
-    """
+    """The cell of plain fine-tuning, whose cost is 1, one phase without regularisers; of several the reference."""
     plain = {
         name: cell
         for name, cell in cells.items()

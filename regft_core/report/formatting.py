@@ -14,7 +14,6 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def factor(metric: str) -> float:
-    """Return the factor of a metric's values when shown."""
     return metrics.find(metric).factor
 
 
@@ -35,7 +34,6 @@ def number(value: float | None, digits: int = 1, signed: bool = False) -> str:
 
 
 def score(value: float | None, metric: str, signed: bool = False) -> str:
-    """A score or a difference of scores, in the metric's shown unit."""
     return number(None if value is None else value * factor(metric), metrics.find(metric).digits, signed)
 
 
@@ -50,14 +48,12 @@ def same_score(value: float, shown: float, metric: str) -> bool:
 
 
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
-    """``[low, high]`` or ``n/a``."""
     if bounds is None or any(map(math.isnan, bounds)):
         return NOT_AVAILABLE
     return f"[{score(bounds[0], metric, signed)}, {score(bounds[1], metric, signed)}]"
 
 
 def points(value: float | None, metric: str, signed: bool = False) -> str:
-    """A difference of scores with its unit."""
     return f"{score(value, metric, signed)} {metrics.find(metric).unit}"
 
 
@@ -69,12 +65,10 @@ def point_of(metric: str, scores: Iterable[float]) -> float:
 
 
 def ratio(value: float | None) -> str:
-    """``1.64×`` or ``n/a``."""
     return NOT_AVAILABLE if value is None or math.isnan(value) else f"{value:.2f}×"
 
 
 def seconds(value: float | None) -> str:
-    """A duration."""
     if value is None or math.isnan(value):
         return NOT_AVAILABLE
     if value == 0:
@@ -87,7 +81,6 @@ def seconds(value: float | None) -> str:
 
 
 def memory(value: int | None) -> str:
-    """Bytes, in GiB."""
     return NOT_AVAILABLE if value is None else f"{value / 2**30:.2f} GiB"
 
 
@@ -105,7 +98,6 @@ def quantity(value: float | None, signed: bool = False) -> str:
 
 
 def setting(value: Any) -> str:
-    """A value of a configuration, as YAML would show it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

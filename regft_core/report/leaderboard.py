@@ -1,8 +1,4 @@
-"""The methods of one block by score, a line each, in the columns that page, terminal and notebook show.
-
-A column is declared once, in ``_columns``: its head and a cell for each line. In the terminal the board stands with the
-decision, the same at any width and nothing cropped.
-"""
+"""The methods of one block by score, in the columns (``_columns``) that page, terminal and notebook show."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from rich.text import Text
 
 from regft_core import metrics
 from regft_core.data import lengths
-from regft_core.names import plural
+from regft_core.names import aligned, plural
 from regft_core.report.claims import RULE
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, ratio, score, sign
 from regft_core.report.looks import looked_at
@@ -28,10 +24,6 @@ from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS
 QUIET = 1.25
 #: How a mark or a text is coloured.
 UP, DOWN = "up", "down"
-#: The same in the terminal.
-STYLES = {UP: "green", DOWN: "red"}
-#: A head and a text for each line.
-TextColumn = tuple[str, list[Text]]
 
 
 @dataclass(frozen=True)
@@ -41,19 +33,15 @@ class Cell:
     text: str = ""
     #: What sorts the column; None stands last.
     value: float | None = None
-    #: Beside the text, less prominent.
     small: str = ""
     #: After both, coloured by ``style``; of a cell without a mark the text is.
     mark: str = ""
     style: str = ""
-    #: More, where a pointer rests on it.
     title: str = ""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A head, what explains it, and a cell for each line."""
-
     head: str
     small: str
     cells: tuple[Cell, ...]
@@ -61,19 +49,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One method."""
+    """One method; its rank (equal means share one) and validation score are None without a finished run."""
 
-    #: 1 is the best mean; equal means share it. None without a finished run.
     rank: int | None
     row: Row
-    #: Its score on the validation set; None without a finished run.
     dev: Estimate | None
 
 
 @dataclass(frozen=True)
 class Board:
-    """All methods of a block, the best first."""
-
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]
     #: Scale of the drawn intervals, in the metric's unit.
@@ -86,7 +70,6 @@ class Board:
 
 
 def leaderboard(block: Block, reference: str | None = None) -> Board:
-    """Sort and rank the methods of ``block``."""
     metric, down = metrics.find(block.primary), -sign(block.primary)
     scores = [(row, block.estimate(row.method)) for row in block.rows]
     scores.sort(key=lambda scored: math.inf if scored[1] is None else down * scored[1].mean)
@@ -102,7 +85,6 @@ def leaderboard(block: Block, reference: str | None = None) -> Board:
 
 
 def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:
-    """The columns beside the methods' names, in their order."""
 
     def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
         return Column(head, small, tuple(map(cell, rows)))
@@ -171,9 +153,6 @@ def alerts(block: Block) -> list[str]:
     return [*texts, *lengths.warnings(block.task, block.lengths), *looked_at([block])]
 
 
-# ---------------------------------------------------------------------------------------- the terminal
-
-
 def show(report: Report, console: Console) -> None:
     """Print the decision, what needs action, and the leaderboard of every task, at its largest size."""
     console.print(Group(*_lines(report, console.width)), crop=False)
@@ -216,50 +195,25 @@ def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
 
 
 def _board(board: Board, width: int) -> Iterator[Text]:
-    """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
-    first: TextColumn = ("method", [Text(_name(line)) for line in board.lines])
-    columns: list[TextColumn] = []
-    for column in board.columns:
-        marked = any(cell.mark for cell in column.cells)
-        columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
+    """The lines of the board; columns that do not fit go on below, the methods' names beside them."""
+    names, columns = ["method", *map(_name, board.lines)], [[c.head, *_cells(c)] for c in board.columns]
     while columns:
-        count = 1
-        while count < len(columns) and sum(_widths([first, *columns[: count + 1]])) + 2 * (count + 1) <= width:
-            count += 1
-        yield from _rows([first, *columns[:count]])
+        count = len(columns)
+        while max(map(len, lines := aligned([*zip(names, *columns[:count])]))) > width and count > 1:
+            count -= 1
+        yield from (Text(line, no_wrap=True, overflow="ignore") for line in lines)
         columns = columns[count:]
 
 
 def _name(line: Line) -> str:
-    """Rank and method; controls stand in."""
     rank = "-" if line.rank is None else str(line.rank)
     same = f" (same runs as {line.row.same_runs_as})" if line.row.same_runs_as else ""
     constant = " (constant)" if line.row.constant else ""
     return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}{constant}"
 
 
-def _text(cell: Cell, marked: bool) -> Text:
-    """One cell; ``marked``: whether some cell of the column has a mark, for which room is left in all of them."""
-    text = Text(cell.text, style="" if cell.mark else STYLES.get(cell.style, ""))
-    if cell.small:
-        text.append(f" {cell.small}", style="dim")
-    if marked and cell.text:
-        text.append(f" {cell.mark or ' '}", style=STYLES.get(cell.style, ""))
-    return text
-
-
-def _widths(columns: Sequence[TextColumn]) -> list[int]:
-    return [max(len(head), *(cell.cell_len for cell in cells)) for head, cells in columns]
-
-
-def _rows(columns: Sequence[TextColumn]) -> Iterator[Text]:
-    """Head and lines; names stand left, all else right."""
-    widths = _widths(columns)
-    heads = [Text(head, style="dim") for head, _ in columns]
-    for cells in (heads, *zip(*(cells for _, cells in columns), strict=True)):
-        line = Text(no_wrap=True, overflow="ignore")
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-            space = " " * (width - cell.cell_len)
-            line.append_text(cell).append(space) if i == 0 else line.append("  " + space).append_text(cell)
-        line.rstrip()
-        yield line
+def _cells(column: Column) -> Iterator[str]:
+    """Text of each cell; where some have a mark, room is left for it in all of them."""
+    marked = any(cell.mark for cell in column.cells)
+    for cell in column.cells:
+        yield f"{cell.text} {cell.small}".rstrip() + f" {cell.mark or ' '}" * (marked and bool(cell.text))

@@ -1,10 +1,8 @@
-"""How often a comparison was looked at with other seeds: an append-only file in the run store.
+"""How often a comparison was looked at with other seeds: an append-only file in the run store, which DVC never deletes.
 
-A look is a report that shows the difference of two methods on a set of seeds. A second report of the same runs adds
-nothing. A look belongs to a comparison when it shares a run of both methods with it, told by the runs' keys, whichever
-is taken from the other: another hyper-parameter is another comparison, seeds taken away or swapped are a look like
-seeds added, and so is another name or a turned pair. The file lies beside
-the runs because it must live as long as they do, and survive DVC, which deletes the outputs of its stages.
+A look is a report that shows the difference of two methods on a set of seeds. It belongs to a comparison when it shares
+a pair of runs with it, told by their keys in either order. So the same runs again, under any names, are no new look,
+another hyper-parameter is another comparison, and seeds taken away or swapped are a look like seeds added.
 """
 
 from __future__ import annotations
@@ -26,20 +24,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE = "looks.jsonl"
-#: Enough to tell the runs of one comparison apart.
-DIGEST = 16
 
 
 @dataclass(frozen=True)
 class Look:
-    """Which look this is at one comparison: its number (from 1) and the paired seeds of every look so far."""
+    """One of several looks at a comparison: its number (from 1) and the paired seeds of every look so far."""
 
     number: int
     seeds: tuple[int, ...]
 
 
 class Looks:
-    """Looks of the past and of this report, which ``save`` writes down. Without a path every look is the first."""
+    """Looks of the past and of this report, which ``save`` writes down. Without a path every look is the only one."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -65,20 +61,16 @@ class Looks:
                 looks.append(look["runs"])
 
     def at(self, pair: Pair, block: str, first: Mapping[int, str], second: Mapping[int, str]) -> Look | None:
-        """Return which look at both runs (seed -> key) of ``pair`` this is, and keep it; None without common seeds."""
-        if not (runs := digests(first, second)):
-            return None
-        looks, turned = self.before(block, first, second), digests(second, first)
-        at = next((n for n, look in enumerate(looks) if look in (runs, turned)), len(looks))
-        if at == len(looks):
+        """Return which look at the runs (seed -> key) of ``pair`` this is, and keep it; None for the only one."""
+        runs, looks = digests(first, second), self.before(block, first, second)
+        if runs and runs not in looks:
             looks.append(runs)
             self._known.setdefault(block, []).append(runs)
             self._new.append(canonical_json({"block": block, "method": pair.method, "minus": pair.other, "runs": runs}))
-        return Look(at + 1, tuple(map(len, looks)))
+        return Look(1 + looks.index(runs), tuple(map(len, looks))) if len(looks) > 1 else None
 
     def before(self, block: str, first: Mapping[int, str], second: Mapping[int, str]) -> list[dict[str, str]]:
-        """The looks so far that share a pair of runs with these of two methods, in either order."""
-        own = digests(first, second).items() | digests(second, first).items()
+        own = digests(first, second).items()
         return [look for look in self._known.get(block, []) if look.items() & own]
 
     def save(self) -> None:
@@ -95,33 +87,24 @@ class Looks:
 
 
 def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, str]:
-    """seed -> digest of both runs' keys, for the seeds that both methods (seed -> key) finished."""
-    seeds = sorted(set(first) & set(second))
-    return {str(seed): sha256_text(f"{first[seed]} {second[seed]}")[:DIGEST] for seed in seeds}
-
-
-# ------------------------------------------------------------------------------------------- words
+    """seed -> digest of both runs' keys in any order, for the seeds that both methods (seed -> key) finished."""
+    keys = {seed: sorted((first[seed], second[seed])) for seed in sorted(first.keys() & second.keys())}
+    return {str(seed): sha256_text(" ".join(pair))[:16] for seed, pair in keys.items()}
 
 
 def looks(c: Comparison) -> str:
-    """How often a comparison was looked at; empty for the one planned look."""
     if c.look is None:
         return ""
-    seeds = f"{listed([str(n) for n in c.look.seeds])} {'seed' if c.look.seeds == (1,) else 'seeds'}"
-    if len(c.look.seeds) == 1:
-        return f"look 1 at {seeds}, with an interval that allows for more"
-    return f"look {c.look.number} of {len(c.look.seeds)} (at {seeds})"
+    return f"look {c.look.number} of {len(c.look.seeds)} (at {listed([str(n) for n in c.look.seeds])} seeds)"
 
 
 def looked_at(blocks: Sequence[Block]) -> Iterator[str]:
-    """One sentence per block whose comparisons were looked at more than once, or may be."""
     for block in blocks:
-        looks = [c.look for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
-        if not looks:
-            continue
-        seeds = max((look.seeds for look in looks), key=len)
-        text = "seeds may be added later (report.looks: open)"
-        if len(seeds) > 1:
-            at = listed([str(n) for n in seeds])
-            text = f"seeds were added or changed after a look ({len(seeds)} looks, at {at} seeds)"
-        yield f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks"
+        looks = [c.look.seeds for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
+        if looks:
+            seeds = max(looks, key=len)
+            text = f"{len(seeds)} looks, at {listed([str(n) for n in seeds])} seeds"
+            yield (
+                f"{block.name}: seeds were added or changed after a look ({text}); verdicts come from wider intervals "
+                "that hold over all looks"
+            )

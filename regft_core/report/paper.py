@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
@@ -28,12 +28,7 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where one column of a task is here, with its weight in a number.
-
-    Attributes:
-        estimate: the score over seeds, in the metric's own unit.
-        otherwise: what makes it another experiment than the paper's.
-    """
+    """Where one column of a task is here, with its weight in a number; ``otherwise``: why it is another experiment."""
 
     block: Block
     arm: str
@@ -53,8 +48,6 @@ Places = Sequence[Place]
 
 
 class Paper:
-    """A table of a paper (``config``) with the blocks that ran here."""
-
     def __init__(
         self, config: PublishedConfig, blocks: Sequence[Block], report: ReportConfig, seeds: Sequence[int]
     ) -> None:
@@ -78,7 +71,6 @@ class Paper:
         return weights if set(weights) <= set(self.config.metrics) else {}
 
     def ends(self, key: str) -> tuple[float, float]:
-        """The lowest and the highest number that a column can have, in points."""
         parts = [(weight, metrics.find(self.config.metrics[part])) for part, weight in self.weights(key).items()]
         if not parts:
             return -math.inf, math.inf
@@ -86,18 +78,13 @@ class Paper:
         return low, high
 
     def printed_parts(self, row: PublishedRow, key: str) -> list[tuple[float, int]]:
-        """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own.
-
-        The printed deviation of a mean may be the mean of its parts' deviations, which is never smaller.
-        """
+        """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own."""
         seeds, weights = self.config.seeds, self.weights(key)
         if seeds is None or seeds < 2:
             return []
         if weights and set(weights) <= set(row.deviations):
             return [(share**2 * row.deviations[part] ** 2 / seeds, seeds) for part, share in weights.items()]
         return [(row.deviations[key] ** 2 / seeds, seeds)] if key in row.deviations else []
-
-    # ---------------------------------------------------------------------------------------- as run
 
     def places(self, arm: str, encoder: str, size: str, key: str) -> Places | str:
         """Where the number of a column is here, or why it is nowhere."""
@@ -163,28 +150,16 @@ def mean_of(places: Places) -> tuple[Mean, list[tuple[float, int]]]:
     return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
 
-def values_of(places: Places) -> dict[int, float]:
-    """Seed -> our weighted mean in points."""
-    return _everywhere({s: place.scale * value for s, value in place.estimate.by_seed.items()} for place in places)
-
-
 def numbers_of(places: Places, evaluation: str, name: str) -> dict[int, float]:
-    """Seed -> the weighted mean of a number of an evaluation."""
+    """Seed -> the weighted mean of a number of an evaluation, for seeds that all places have."""
     parts: list[dict[int, float]] = []
     for place in places:
         finding = place.block.cells[place.arm].evaluations.get(evaluation)
         runs = finding.runs if finding is not None else ()
         scalars = {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in runs}
         parts.append({seed: place.weight * own[name] for seed, own in scalars.items() if name in own})
-    return _everywhere(parts)
-
-
-def _everywhere(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Seed -> the sum of its parts, for seeds that all of them have."""
-    first, *others = parts
-    return {s: value + sum(part[s] for part in others) for s, value in first.items() if all(s in p for p in others)}
+    return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
 
 
 def rows_of(size: str) -> str:
-    """A training size in words."""
     return "all rows" if size == "full" else f"{size} rows"

@@ -1,8 +1,4 @@
-"""How many seeds a wanted difference takes, per task and pair of methods, from the spread of the runs at hand.
-
-A pair is planned with the interval that gives the report's verdicts: corrected for the comparisons of its family and,
-where it was reported before, for those looks.
-"""
+"""How many seeds a wanted difference takes, by task and pair, with the interval of the report's next verdict."""
 
 from __future__ import annotations
 
@@ -23,16 +19,19 @@ from regft_core.statistics.forecast import LIMIT, SeedPlan, plan_seeds, shares
 
 @dataclass(frozen=True)
 class Need:
-    """The seeds that one comparison takes."""
+    """The seeds that one comparison takes.
+
+    Attributes:
+        looks: earlier ones at the comparison; ``confidence``: of its family's next one.
+        plan: None without two seeds that both methods finished.
+        runs: of both methods to add for the safe number of seeds; with their ``seconds`` None where unknown.
+    """
 
     block: str
     comparison: Comparison
-    #: Earlier looks at the comparison, and the confidence that its family's next one has.
     looks: int
     confidence: float
-    #: None without two seeds that both methods finished.
     plan: SeedPlan | None
-    #: Runs of both methods to add for the safe number of seeds, and their seconds; None where unknown.
     runs: int | None
     seconds: float | None
 
@@ -53,8 +52,7 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
             before = looks.before(block.name, rows[c.method].finished, rows[c.other].finished)
             earlier[c.role] = max(earlier[c.role], len(before))
         for c in compared:
-            # The planned first look has the whole error; a later one its share.
-            parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
+            parts = shares(earlier[c.role] + 1) if earlier[c.role] else 1
             confidence, plan, runs, total = 1 - (1 - inputs.config.confidence) / parts, None, None, None
             if c.estimate.n > 1:
                 point = point_of(c.metric, (row.scores["dev"][c.metric].estimate.mean for row in block.rows))
@@ -62,15 +60,13 @@ def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: f
                 plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
             if plan is not None and plan.safe is not None:
                 added = {name: max(0, plan.safe - len(rows[name].finished)) for name in (c.method, c.other)}
-                each = [(count, seconds(cells[name])) for name, count in added.items()]
-                runs = sum(added.values())
-                total = None if any(one is None for _, one in each) else sum(count * (one or 0) for count, one in each)
+                runs, each = sum(added.values()), {name: seconds(cells[name]) for name in added}
+                total = None if None in each.values() else sum(added[name] * (each[name] or 0) for name in added)
             found.append(Need(block.name, c, earlier[c.role], confidence, plan, runs, total))
     return found
 
 
 def table(needs: Sequence[Need], difference: float) -> str:
-    """The needs as text; ``-`` stands for what cannot be known yet."""
     if not needs:
         return "no pair of methods to compare: list the reference and a method"
     pairs, lines = list[str](), list[str]()

@@ -1,8 +1,7 @@
 """A paper's table in its own shape, ours beside what is printed, as page and terminal show it.
 
-Ours stands beside the same method on the same column only. A published baseline is never the opponent of a method that
-ran here: seeds, rows, code and selection differ between them, and runs of one baseline by two groups lie further apart
-than most gains (0.92 points for DPS in weight mixup's table 3).
+A published baseline is never the opponent of a method that ran here: runs of one baseline by two groups lie further
+apart than most gains (0.92 points for DPS in weight mixup's table 3).
 """
 
 from __future__ import annotations
@@ -32,11 +31,9 @@ class PrintedCell:
     """One column of a row: the paper's number, and ours.
 
     Attributes:
-        published: None where the paper prints no mean here; ``published_gain``: where it prints no gain.
-        ours: None when it was not run here; ``why`` says the reason. ``our_gain``: over the same row as the printed
-            one.
-        difference: ours minus published, with its interval (NaN where nothing is known of the spread); None in another
-            experiment, which ``otherwise`` describes.
+        ours: None when it was not run here, which ``why`` explains.
+        our_gain: over the same row as the printed one.
+        difference: ours minus published, with its interval; None in another experiment, which ``otherwise`` describes.
     """
 
     key: str
@@ -51,8 +48,6 @@ class PrintedCell:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper, with ours beside it."""
-
     name: str
     config: PublishedConfig
     columns: tuple[str, ...]
@@ -62,14 +57,12 @@ class PublishedTable:
 
     @property
     def where(self) -> str:
-        """The paper and its table."""
         table = self.config.table
         place = "numbers of its text" if table == "prose" else f"table {table}" if table.isdigit() else table
         return f"{self.config.paper}, {place}"
 
     @property
     def otherwise(self) -> tuple[str, ...]:
-        """Why ours is another experiment than the paper's."""
         return tuple(dict.fromkeys(text for _, row in self.rows for cell in row if cell for text in cell.otherwise))
 
     @property
@@ -84,7 +77,6 @@ class PublishedTable:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Notes on the printed numbers."""
         if self.rows and (self.config.seeds is None or not any(row.deviations for row, _ in self.rows)):
             lacks = "how many seeds" if self.config.seeds is None else "deviations"
             yield f"The paper does not say {lacks}; intervals hold the spread of our runs only"
@@ -96,7 +88,6 @@ class PublishedTable:
 def published_tables(
     published: Mapping[str, PublishedConfig], blocks: Sequence[Block], report: ReportConfig, seeds: Sequence[int]
 ) -> tuple[PublishedTable, ...]:
-    """Put what ran here into the tables, and judge their claims."""
     tables = []
     for name, config in published.items():
         paper = Paper(config, blocks, report, seeds)
@@ -109,7 +100,6 @@ def published_tables(
 
 
 def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
-    """Return the printed value, and ours where the row is the paper's own of a method that is here."""
     if key not in row.scores and key not in row.gains:
         return None
     printed = Mean(row.scores[key], row.deviations.get(key), paper.config.seeds) if key in row.scores else None
@@ -131,9 +121,6 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""
     gain = None if isinstance(against, str) else ours.value - mean_of(against)[0].value
     return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=otherwise)
-
-
-# ------------------------------------------------------------------------------------------- words
 
 
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell | None]]]]:
@@ -181,7 +168,6 @@ def _shown(cell: PrintedCell, value: Mean | None, gain: float | None) -> str:
 
 
 def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
-    """The table's title, what makes ours another experiment, and the verdicts on claims; the page has the numbers."""
     yield Text(f"{table.where}: {table.config.what} (side by side in reports/report.html)", style="bold")
     if table.nothing:
         yield Text(f"{table.nothing}.", style="yellow")

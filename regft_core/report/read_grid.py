@@ -1,7 +1,6 @@
-"""Read everything that the grid names from ``work/``; what the grid does not name is never opened.
+"""Read everything that the grid names from ``work/``, where DVC leaves outputs of removed methods, sizes and seeds.
 
-DVC leaves outputs of removed methods, sizes and seeds in place, so the grid decides, not the
-directory listing. Every missing or contradictory file is an error that names the stage to run.
+Every missing or contradictory file is an error that names the stage to run.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ RowsOfRuns = dict[str, dict[int, tuple[list[str], Array]]]
 
 @dataclass(frozen=True)
 class Inputs:
-    """A grid as a report sees it; nothing else in ``work/`` is read.
+    """A grid as a report sees it.
 
     Attributes:
-        controls: of the methods; those that are no method of the grid are passed over.
         training: task -> the shared training protocol there, for the list of what methods override.
-        looks: the file that remembers looks at earlier seeds; without it every look is the first.
+        looks: the file that remembers looks at earlier seeds.
         failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
         mark: marks page, terminal and ``results.json`` as not the paper's experiment.
         left_out: declared out-of-distribution sets that are not evaluated on (``Project.left_out``).
@@ -57,8 +55,6 @@ class Inputs:
 
 @dataclass(frozen=True)
 class CellData:
-    """One method on one task at one size; everything is of the grid's seeds."""
-
     method: str
     runs: tuple[RunRecord, ...]
     #: seed -> set -> [n] predictions in the set's label space, of the runs that finished
@@ -68,12 +64,10 @@ class CellData:
     #: A row for each step, and for each number that a method logged, of all phases (``work.COLUMNS``).
     curves: pd.DataFrame
     diagnostics: pd.DataFrame
-    #: Evaluation beyond the scores -> its file.
     evaluations: Mapping[str, Finding]
 
     @property
     def finished(self) -> dict[int, str]:
-        """Seed -> key, of the runs that ran to the end."""
         return {run.seed: run.key for run in self.runs if run.ok}
 
     @property
@@ -83,37 +77,35 @@ class CellData:
 
     @property
     def variants(self) -> list[str]:
-        """Variants of its methods that its runs are of."""
         return sorted({run.variant for run in self.runs if run.variant})
 
     @property
     def degraded(self) -> list[str]:
-        """What its runs could not do as asked."""
         return list(dict.fromkeys(text for run in self.runs for text in run.degraded))
 
 
 @dataclass(frozen=True)
 class SetRows:
-    """The rows of one set, over all runs."""
+    """The rows of one set, over all runs.
 
-    #: [n] labels
+    Attributes:
+        gold: [n] labels.
+        judged: seed -> its rows of ``gold``; None where all seeds were evaluated on all.
+        groups: [n] index of each row's group; None without groups.
+    """
+
     gold: Array
-    #: seed -> its rows of ``gold``; None where all seeds were evaluated on all
     judged: Mapping[int, Array] | None
-    #: [n] index of each row's group; None without groups
     groups: Array | None
 
 
 @dataclass(frozen=True)
 class BlockData:
-    """All methods on one task at one size."""
-
     task: str
     size: str
     described: PreparedTask
-    #: With the grid's seeds.
     subsample: Subsample
-    #: Content of ``work/lengths/<task>.json``: tokens of the rows of every set
+    #: Content of ``work/lengths/<task>.json``.
     lengths: Mapping[str, Any]
     #: Of all sets, the validation set first; empty where no run finished.
     set_rows: Mapping[str, SetRows]
@@ -123,17 +115,14 @@ class BlockData:
 
     @property
     def name(self) -> str:
-        """``task-size``."""
         return f"{self.task}-{self.size}"
 
     @property
     def title(self) -> str:
-        """For headings and sentences."""
         return f"{self.task} at full size" if self.size == "full" else f"{self.task} at {self.size} rows"
 
     @property
     def primary(self) -> str:
-        """The metric that the task is evaluated by."""
         return self.described.primary
 
     @property

@@ -20,11 +20,9 @@ from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import Verdict, overall
 
-#: Characters of a line in a notebook.
 WIDTH = 120
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.
 POINTS = 500
-#: Columns of ``Results.verdicts``.
 PAIRS = (
     "method", "other", "role", "task", "size", "set", "metric", "difference", "low", "high", "verdict", "why",
     "family", "comparisons", "confidence", "detectable",
@@ -32,7 +30,6 @@ PAIRS = (
 
 
 def results(report: Report, inputs: Inputs) -> dict[str, Any]:
-    """Content of ``results.json``: block -> method -> everything that the page shows of it."""
     numbers: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
     # Scores are in the metric's own unit (accuracy from 0 to 1); page, terminal, DVC and MLflow show them times this.
     numbers["shown_times"] = {metric: factor(metric) for b in report.blocks for metric in b.described.metrics}
@@ -160,9 +157,6 @@ def _plain(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-# ----------------------------------------------------------------------------- `dvc metrics show`
-
-
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
     """block -> the few numbers of the primary metric that DVC shows; each block becomes a file of ``metrics/``.
 
@@ -187,15 +181,8 @@ def _shown(block: Block, whole: bool) -> dict[str, Any]:
     return shown
 
 
-# ----------------------------------------------------------------------------- tables and data frame
-
-
 def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
-    """Name -> table in long form.
-
-    ``scores``: a row per task, size, method, set, metric and seed that finished; ``costs``: per run and quantity that
-    was counted or measured; ``runs``: per run; ``curves``: thinned to a few hundred points per run and phase.
-    """
+    """Name -> table in long form, a row per number or run; ``curves`` are thinned."""
     rows = [((block.task, block.size, row.method), row) for block in blocks for row in block.rows]
     cells = [((b.task, b.size, method), cell) for b in blocks for method, cell in b.cells.items()]
     scores = [
@@ -239,10 +226,8 @@ class Results(pd.DataFrame):  # type: ignore[misc]
     Columns:
         mean: over the ``seeds`` that finished. low, high: its interval (``report.confidence``); NaN below two seeds.
         expected: score on new data that the decision goes by, on the validation set; NaN elsewhere.
-        primary: whether it is the task's main metric. Verdicts are about it; other metrics have none.
+        primary: whether it is the task's main metric, which verdicts are about.
         vs_reference, vs_control, vs_replacement: the verdict; against several of a role that against all of them.
-            A difference to a control, the method at strength 0, is a gain.
-        no_better_than_constant: whether the mean is no better than the score of a constant answer.
         declared_cost, measured_cost: of training; plain fine-tuning is 1.
         failed: number of seeds that did not finish.
         seed 0, seed 1, ...: score of each seed; NaN where it failed.
@@ -254,7 +239,6 @@ class Results(pd.DataFrame):  # type: ignore[misc]
 
     @classmethod
     def of(cls, report: Report) -> Results:
-        """The results that a report holds."""
         lines = []
         for block, row in ((b, row) for b in report.blocks for row in b.rows):
             for score in (score for metrics in row.scores.values() for score in metrics.values()):
@@ -298,7 +282,6 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         return pd.DataFrame(lines, columns=list(PAIRS))
 
     def _repr_html_(self) -> str:
-        """The decision and the leaderboard, as in the terminal."""
         from rich.console import Console
 
         if self.empty:

@@ -14,7 +14,7 @@ from regft_core.hooks.compose import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
 from regft_core.report.decide import decide
-from regft_core.report.facts import cost_of, declared, overrides, plain_cell
+from regft_core.report.facts import cost_of, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
 from regft_core.report.looks import Looks
 from regft_core.report.read_grid import BlockData, CellData, Inputs
@@ -26,7 +26,6 @@ from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.forecast import shares
 from regft_core.statistics.verdict import judge
 
-#: Recorded and recomputed metrics may differ by rounding only.
 TOLERANCE = 1e-6
 
 
@@ -80,7 +79,6 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int, mixe
 def arms_of(
     data: BlockData, set_name: str, metric: str, config: ReportConfig, seeds: Sequence[int], names: Iterable[str]
 ) -> Arms:
-    """Some of the block's methods on one set, resampled."""
     rows = data.set_rows[set_name]
     return Arms(
         {name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()} for name in names},
@@ -114,9 +112,6 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
     return Score(set_name, metric, estimate, majority)
 
 
-# ------------------------------------------------------------------------------------- comparisons
-
-
 def as_control(method: str, inputs: Inputs) -> list[Control]:
     """Return what ``method`` controls for; nothing where its own file declares no ``control_for``."""
     if not inputs.methods[method].config.control_for:
@@ -142,7 +137,6 @@ def ordered(parents: Mapping[str, str | None], reference: str) -> list[str]:
 
 
 def opposites(method: str, inputs: Inputs, names: Sequence[str]) -> Iterator[Pair]:
-    """Pair ``method`` with those of ``names`` that it is compared with."""
     own = [one for one in inputs.controls if one.control_for == method and one.name in names]
     reference, zero = inputs.config.reference, {control.name for control in own if control.zero}
     if reference in names and reference != method:
@@ -165,11 +159,9 @@ def compared(
     config: ReportConfig,
     candidates: int = 1,
 ) -> list[Comparison]:
-    """Judge ``pairs`` on every set, each role of a set as one family.
+    """Judge ``pairs`` on every set (of ``arms``), each role of a set as one family.
 
-    Args:
-        arms: set -> its primary metric.
-        candidates: arms that the other side was picked from, which share the error.
+    ``candidates``: arms that the other side was picked from, which share the error.
     """
     metric, described = data.primary, metrics.find(data.primary)
     reach, finished = described.largest_difference, {name: cell.finished for name, cell in data.cells.items()}
@@ -178,8 +170,6 @@ def compared(
     for role in dict.fromkeys(pair.role for pair in pairs):
         family = [pair for pair in pairs if pair.role == role]
         looked = [looks.at(pair, data.name, finished[pair.method], finished[pair.other]) for pair in family]
-        if config.looks == "planned":  # the one that was planned costs nothing
-            looked = [None if look is None or len(look.seeds) == 1 else look for look in looked]
         parts = max((shares(look.number) for look in looked if look is not None), default=1)
         for name, own in arms.items():
             samples = [own.sample(pair.method, pair.other) for pair in family]
@@ -192,7 +182,6 @@ def compared(
                 shares=parts * candidates,
             )
             for pair, verdict, look, sample in zip(family, verdicts, looked, samples, strict=True):
-                mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
                 comparison = Comparison(
                     **vars(pair),
                     set=name,
@@ -200,7 +189,6 @@ def compared(
                     estimate=bounded(own.difference(pair.method, pair.other), -reach, reach),
                     verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
                     n_examples=own.count,
-                    compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
                     sample=sample,
                 )

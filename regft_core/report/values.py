@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: A control is the method at strength 0; a replacement has something else, or less, in the ingredient's place.
 Role = Literal["reference", "control", "replacement", "opponent"]
-#: Of the comparisons that a method's own table shows.
 ROLES: tuple[Role, ...] = ("reference", "control", "replacement")
 #: Metrics of a regression that see its unit.
 SEE_SCALE = ("r2", "mse", "mae")
@@ -34,8 +33,6 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Score:
-    """One metric of one method on one set, over its seeds."""
-
     set: str
     metric: str
     estimate: Estimate
@@ -44,19 +41,17 @@ class Score:
 
     @property
     def no_better(self) -> bool:
-        """Whether the mean is no better than the score of a constant answer."""
         gain = sign(self.metric) * (self.estimate.mean - self.majority)
         return self.estimate.n > 0 and gain <= ROUNDING * abs(self.majority)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A method and what it is compared with."""
+    """A method and what it is compared with; ``differs_by``: what distinguishes a control, in its YAML's words."""
 
     method: str
     other: str
     role: Role
-    #: What distinguishes the control from the method, in its YAML's words.
     differs_by: str = ""
     #: Whether ``other`` is the method at strength 0, which the reference may be too: the difference is then a gain.
     gain: bool = False
@@ -68,20 +63,14 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Pair):
-    """A method minus another on the primary metric of one set, paired by seed."""
-
     set: str
     metric: str
     estimate: Estimate
-    #: Its interval holds together with those of its family; that of ``estimate`` is pointwise and has no word.
+    #: Its interval holds together with those of its family; that of ``estimate`` is pointwise.
     verdict: Verdict
-    #: Examples of the set.
     n_examples: int
-    #: Declared compute of the method relative to the other's.
-    compute_ratio: float | None
-    #: The looks so far, which the family's error is shared among; None for the one that was planned.
+    #: The looks so far, which the family's error is shared among; None for the only one.
     look: Look | None = None
-    #: What the verdict rests on.
     sample: Sample = field(repr=False, compare=False)
 
     @property
@@ -96,9 +85,8 @@ class Comparison(Pair):
 class Row(CellData):
     """One method in one block: what was read, and what follows from it."""
 
-    #: Its part as a control of methods of the block (``scores.as_control``); empty for the reference.
+    #: Its part as a control of methods of the block; empty for the reference.
     control_for: tuple[Control, ...]
-    #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]
     cost: Cost
     #: value of the training protocol -> (shared, this method's)
@@ -106,14 +94,13 @@ class Row(CellData):
     comparisons: tuple[Comparison, ...] = ()
     #: With the best frozen encoder, unless ``comparisons`` has that one; of arms that train the encoder.
     opposed: tuple[Comparison, ...] = ()
-    #: An arm above whose runs these are: they were trained once.
+    #: An arm above whose runs these are.
     same_runs_as: str | None = None
     #: Several seeds gave the same answers to every row of the validation set: they count as one answer.
     still: bool = False
 
     @property
     def failed(self) -> dict[int, str]:
-        """Seed -> error of the runs that failed."""
         return {run.seed: run.error or "no error recorded" for run in self.runs if not run.ok}
 
     @property
@@ -123,7 +110,6 @@ class Row(CellData):
 
     @property
     def n_ok(self) -> int:
-        """Seeds that ran to the end."""
         return len(self.runs) - len(self.failed)
 
     def no_better(self, primary: str) -> dict[str, list[str]]:
@@ -151,15 +137,11 @@ class Row(CellData):
 
 @dataclass(frozen=True)
 class Choice:
-    """A method that may be taken."""
-
     method: str
-    #: On the validation set, over its seeds.
     score: Estimate
     belief: Belief
-    #: Declared passes, plain fine-tuning = 1. No measured seconds: a decision is the same on every machine.
     cost: float | None
-    #: Other methods whose runs these are: one choice.
+    #: Other methods whose runs these are.
     same: tuple[str, ...] = ()
     #: Of the mean over out-of-distribution sets; None without any, and where ``report.decide_by`` names what decides.
     elsewhere: Belief | None = None
@@ -172,15 +154,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which method to take in one block, and what the choice rests on."""
-
     sentences: tuple[str, ...]
-    #: Methods that finished every seed, by expected score; and the one to take, None when there is none.
     choices: tuple[Choice, ...] = ()
     pick: Choice | None = None
     #: What claims are about: the best method that trains no encoder, or else the reference.
     baseline: str | None = None
-    #: Methods whose verdict against it says so.
     beating: tuple[str, ...] = ()
     #: What exports the pick; empty where nothing can.
     command: str = ""
@@ -205,11 +183,9 @@ class Block(BlockData):
 
     @property
     def taken(self) -> str:
-        """The method to take; empty where there is none."""
         return self.decision.pick.method if self.decision.pick is not None else ""
 
     def row(self, method: str) -> Row | None:
-        """The row of ``method``, or None."""
         return next((row for row in self.rows if row.method == method), None)
 
     def estimate(self, method: str, name: str = "dev") -> Estimate | None:
@@ -233,18 +209,13 @@ class Report:
     mark: str = ""
     #: Declared out-of-distribution sets that are not evaluated on, in sentences.
     left_out: tuple[str, ...] = ()
-    #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()
-    #: Tables of papers that ``report.published`` names.
     published: tuple[PublishedTable, ...] = ()
-    #: Average columns that the configuration asks for; the trials of each arm where anything was tuned.
     averages: tuple[Average, ...] = ()
     tuned: tuple[TunedArm, ...] = ()
-    #: What more rows would bring the method to take, in sentences, where a task has three sizes or more.
     more_rows: tuple[str, ...] = ()
     #: Block -> set -> answers of the method to take, each row once.
     answers: Mapping[str, Mapping[str, SetAnswers]] = field(default_factory=dict)
-    #: Content of ``results.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)
 
@@ -255,6 +226,5 @@ def smaller(blocks: Sequence[Block]) -> list[str]:
 
 
 def by_size(blocks: Sequence[Block]) -> dict[str, list[Block]]:
-    """Task -> its blocks, the smallest training set first."""
     rising = sorted(blocks, key=lambda block: block.subsample.n)
     return {task: [b for b in rising if b.task == task] for task in dict.fromkeys(block.task for block in blocks)}

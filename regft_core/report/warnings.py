@@ -28,11 +28,9 @@ FEW_SEEDS = 6
 def all_warnings(
     blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedArm], sections: Sequence[EvaluationSection]
 ) -> tuple[str, ...]:
-    """Everything that weakens a conclusion, the general before the particular; nothing twice."""
     texts = [
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
-        # What the model never saw comes before everything else.
         *(text for block in blocks for text in lengths.warnings(block.task, block.lengths)),
         *(
             f"Evaluation {section.name} on {found.block.name}: {text}"
@@ -44,7 +42,6 @@ def all_warnings(
         *_tuning(tuned),
         *looked_at(blocks),
         *_grid(blocks, inputs),
-        *_mixtures(blocks),
         *(
             f"{block.name}: the runs come from {len(lines)} environments, so differences are of machines as well "
             f"as of methods ({'; '.join(lines)})."
@@ -57,7 +54,6 @@ def all_warnings(
 
 
 def left_out(inputs: Inputs) -> tuple[str, ...]:
-    """Methods and declared out-of-distribution sets that are not evaluated, with the reasons."""
     late = inputs.config.not_run
     return (f"Not run, for the minutes of `regft fit` were over: {listed(list(late))}.",) * bool(late) + tuple(
         f"{task} is not evaluated on {listed([name for name, of in sets.items() if of.why == reason])}: {reason}."
@@ -97,17 +93,6 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
             yield f"{name} is a control for {listed(list(targets))}, not in the grid."
 
 
-def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
-    """Versions of packages and precisions that differ between cells."""
-    shared: dict[str, set[str]] = {}
-    for manifest in (cell.finetune for block in blocks for cell in block.cells.values()):
-        for name, version in manifest.versions.items():
-            shared.setdefault(f"versions of {name}", set()).add(str(version))
-        shared.setdefault("precisions", set()).update(run.precision for run in manifest.runs if run.precision)
-    if mixed := [f"{what} ({listed(sorted(values))})" for what, values in shared.items() if len(values) > 1]:
-        yield f"Cells were trained with different {listed(mixed)}."
-
-
 def _data(block: BlockData, root: Path) -> Iterator[str]:
     seen, others = read_contamination(root), [name for name in block.described.sets if name != "dev"]
     trained = [cell.finetune for cell in block.cells.values() if cell.finetune.reads_encoder]
@@ -144,9 +129,6 @@ def _runs(block: BlockData) -> Iterator[str]:
                 yield f"{where}: {next(iter(seeds.values()))}"
 
 
-# -------------------------------------------------------------------------------------- environments
-
-
 def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str, ...]]:
     """Block -> who ran where, of blocks whose runs come from several environments.
 
@@ -155,8 +137,12 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
 
     Raises ConfigError where a block mixes encoders, or environments while ``report.mixed_environments`` is ``refuse``.
     """
-    problems: list[Problem] = []
-    marks: dict[str, tuple[str, ...]] = {}
+    problems, marks = list[Problem](), dict[str, tuple[str, ...]]()
+
+    def refuse(code: str, path: str, what: str, groups: Mapping[str, Sequence[str]], hint: str) -> None:
+        text = "\n      ".join([what, *_methods(groups)])
+        problems.append(Problem(code, "params.yaml", 0, path, text, hint))
+
     for block in blocks:
         encoders, places = dict[str, list[str]](), dict[str, list[str]]()
         for cell in block.cells.values():
@@ -167,8 +153,7 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
         if len(encoders) > 1:
             what = f"the methods of {block.name} started from {len(encoders)} different encoders"
             hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
-            text = "\n      ".join([what, *_methods(encoders)])
-            problems.append(Problem("mixed-encoders", "params.yaml", 0, "model", text, hint))
+            refuse("mixed-encoders", "model", what, encoders, hint)
         if len(places) > 1:
             marks[block.name] = _methods(places)
         if len(places) > 1 and mixed == "refuse":
@@ -177,8 +162,7 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
                 "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), or "
                 "set report.mixed_environments: mark"
             )
-            text, path = "\n      ".join([what, *marks[block.name]]), "report.mixed_environments"
-            problems.append(Problem("mixed-environments", "params.yaml", 0, path, text, hint))
+            refuse("mixed-environments", "report.mixed_environments", what, places, hint)
     if problems:
         raise ConfigError(problems)
     return marks

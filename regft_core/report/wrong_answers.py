@@ -1,7 +1,4 @@
-"""Answers of the method to take: where they are wrong, and how sure they are of it.
-
-Every row of a set is counted once, with the answer of ``OutOfFold.once``: out of fold, or of the first seed.
-"""
+"""Answers of the method to take, one for each row (``OutOfFold.once``): where they are wrong, and how sure of it."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from regft_core.serve.out_of_fold import Answers, OutOfFold
 from regft_core.settings.project import Cell
 
 Array = npt.NDArray[Any]
-#: Mistakes and groups that are listed, and characters of a text.
 LISTED, CHARACTERS = 8, 300
 #: Shares of the rows, the most confident first, whose score is listed.
 SHARES = (1.0, 0.9, 0.75, 0.5, 0.25)
@@ -64,14 +60,12 @@ class SetAnswers:
 
     @property
     def confused(self) -> list[tuple[int, int, int]]:
-        """(gold label, predicted label, rows) of the most frequent confusions."""
         counts = np.array(self.confusion)
         np.fill_diagonal(counts, 0)
         order = np.argsort(-counts, axis=None, kind="stable")[:MOST_LABELS]
         return [(int(i), int(j), int(counts[i, j])) for i, j in zip(*np.unravel_index(order, counts.shape))]
 
     def plain(self) -> dict[str, Any]:
-        """The numbers for ``results.json``, without rows and their texts."""
         names = ("rows", "models", "score", "bias", "wrong", "confusion", "classes", "kept")
         return {name: getattr(self, name) for name in names}
 

@@ -252,10 +252,6 @@ class ReportConfig(StrictModel):
     mixed_environments: Literal["refuse", "mark"] = Field(
         "refuse", description="runs of one comparison from different machines: no report, or one that says so"
     )
-    looks: Literal["planned", "open"] = Field(
-        "planned",
-        description="open: seeds are added until it is clear; the first look already spends half of the error",
-    )
     tolerance: float = Field(
         0.5, ge=0, le=100, description="points that a cheaper method may be expected to lose and is still taken"
     )

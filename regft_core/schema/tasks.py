@@ -206,7 +206,7 @@ class TaskConfig(StrictModel):
         if self.prompt is not None:
             for path, message in self.prompt.unfit(self.labels, self.columns.text_pair is not None):
                 yield ("prompt", *path), message
-        if self.submission is not None and not kind.submits:
+        if self.submission is not None and kind.has_labels and not kind.one_label:
             message = f"no format of a benchmark's server has answers of kind: {self.kind}; remove 'submission'"
             yield ("submission",), message
         if self.submission is not None and self.submission.labels and set(labels) != set(self.submission.labels):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -194,7 +195,10 @@ def submission_lines(
     GLUE: a header, then position and label's name (or value, to three digits). CLUE: JSON objects of ``id`` and
     ``label``.
     """
-    answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))
+    kind, names = find(task["kind"]), task["labels"] or ()
+    low, high = task.get("range") or (-math.inf, math.inf)
+    shown = (kind.shown(value, names) for value in kind.predictions(logits, np.arange(len(names))))
+    answers = [f"{min(max(a, low), high):.3f}" if isinstance(a, float) else wanted.labels.get(a, a) for a in shown]
     if wanted.format == "glue":
         return ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
     # An identifier is a number where it is one, as in the benchmark's own files.

@@ -103,10 +103,8 @@ class Claim(StrictModel):
     )
     encoders: Items[str] = Field((), description="all of the table when absent")
     sizes: Items[Size] = Field((), description="all of the table when absent")
-    measure: Literal["mean", "deviation", "passes", "memory"] = Field(
-        "mean",
-        description="deviation: the claim is a smaller standard deviation over seeds; passes, memory: fewer passes of "
-        "training, a smaller peak on a GPU, on every task that ran",
+    measure: Literal["mean", "passes", "memory"] = Field(
+        "mean", description="passes, memory: fewer passes of training, a smaller peak on a GPU, on every task that ran"
     )
     numbers: Numbers | None = Field(None, description="the claim is about numbers of an evaluation, not about scores")
     at_most: float = Field(1.0, gt=0, description="passes or memory may be so many times those of the other method")

@@ -1,24 +1,18 @@
 """Many arms on one set: their metric is resampled once, then any arm or pair of arms is an ``Estimate``.
 
-A report of many methods pays for the resamples once, not once per comparison, and what is compared is paired.
-
-Where each seed is evaluated on rows of its own (folds, repeats of folds) or rows have groups:
-
-The score of a method is the mean over seeds of the score on the seed's rows, as in scikit-learn's
-``cross_val_score``. It varies for two reasons, estimated apart and added:
+Where each seed is evaluated on rows of its own (folds, repeats of folds) or rows have groups, the score of a method is
+the mean over seeds of the score on the seed's rows. It varies for two reasons, estimated apart and added:
 
 - *Rows.* One resample draws rows with replacement (groups, where rows have them: the cluster bootstrap), the same for
   all seeds and both methods of a difference. A seed's deviation counts by the share of its rows that were drawn, so
-  that repeats, which judge the same rows again, share this part. It is stretched by Student's t for few groups,
-  counted as Kish's effective number (Survey Sampling, 1965, section 8.2).
-- *Models.* Scores of folds differ by more than their rows explain, since each has a model of its own. That excess,
-  s2 of the seeds' scores minus the mean variance that the rows give them, is resampled over seeds and stretched as
-  in ``bootstrap``. It does not shrink with repeats, whose models come from the same rows as those of the first.
+  repeats of the folds share this part. It is stretched by Student's t for few groups, counted as Kish's effective
+  number (Survey Sampling, 1965, section 8.2).
+- *Models.* s2 of the seeds' scores minus the mean variance that the rows give them is resampled over seeds and
+  stretched as in ``bootstrap``. It does not shrink with repeats, whose models come from the same rows.
 
-Models of one repeat share most training rows. The covariance that this brings cannot be estimated (Bengio and
-Grandvalet, JMLR 2004). With several repeats of the folds, whose intervals would be too short, the part of the rows is
-therefore as large as Nadeau and Bengio have it (Machine Learning 2003): (1 / J + test rows / training rows) s2 for J
-runs, in place of s2 / folds. ``benchmarks/statistics.md`` has the coverage.
+Models of one repeat share most training rows, and the covariance that this brings cannot be estimated (Bengio and
+Grandvalet, JMLR 2004). So with several repeats the part of the rows is as large as Nadeau and Bengio have it (Machine
+Learning 2003): (1 / J + test rows / training rows) s2 for J runs, in place of s2 / folds.
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,10 +71,7 @@ class Arms:
     ) -> None:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
         rows, gold = [np.asarray(arms[name][seed]) for name, seed in places], np.asarray(labels)
-        common: dict[str, Any] = {
-            "samples": samples, "seed": rng_seed, "positive_label_index": positive_label_index
-        }  # fmt: skip
-        #: Examples of the set.
+        common: Any = {"samples": samples, "seed": rng_seed, "positive_label_index": positive_label_index}
         self.count = len(gold)
         self._rows, self._judged = rows, judged
         self._apart: Apart | None = None
@@ -96,11 +87,7 @@ class Arms:
         self._expected, self._confidence, self._rng_seed = set(expected_seeds), confidence, rng_seed
 
     def one(self, name: str) -> Estimate:
-        """The mean of the metric over the seeds of one arm.
-
-        Intervals of two arms may overlap although their difference is clear: compare with :meth:`difference`, never
-        by looking at two of these.
-        """
+        """The mean of the metric over the seeds of one arm; to compare two arms take their :meth:`difference`."""
         seeds = sorted(self._columns[name])
         columns = [self._columns[name][seed] for seed in seeds]
         return self._combine(seeds, self._expected, columns, self._observed[columns], self._values[:, columns])
@@ -111,10 +98,8 @@ class Arms:
         columns = [[self._columns[name][seed] for seed in seeds] for name in names]
         observed, values = self._observed[columns], self._values[:, columns]
         if self._apart is not None:
-            # As in ``_combine``, a run counts by the share of its rows that were drawn.
-            drawn = self._apart.shares[:, columns]
             wider = self._overlap(seeds) * stretch(self._apart.clusters, self._confidence)
-            values = observed + wider * np.where(drawn > 0, drawn * (values - observed), 0.0)
+            values = observed + wider * self._apart.moved(columns, values - observed)
         return observed, values
 
     def _pair(self, a: str, b: str) -> tuple[list[int], list[int], Array, Array]:
@@ -124,18 +109,15 @@ class Arms:
         return seeds, left, self._observed[left] - self._observed[right], self._values[:, left] - self._values[:, right]
 
     def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
-        """The mean of metric(a) - metric(b) over the seeds that both arms have.
+        """The mean of metric(a) - metric(b), also where lower is better, over the seeds that both arms have.
 
-        Seeds that only one arm has, or that an arm lacks of the expected ones, are excluded and listed. The sign is
-        that of the raw metric: for ``mse`` negative is better for ``a``. ``confidence`` replaces the shared one for
-        this difference.
+        Seeds that an arm lacks, of the other's or the expected ones, are listed as excluded.
         """
         seeds, left, observed, values = self._pair(a, b)
         every = self._columns[a].keys() | self._columns[b].keys() | self._expected
         return self._combine(seeds, every, left, observed, values, confidence)
 
     def sample(self, a: str, b: str) -> Sample:
-        """``a`` minus ``b``, as ``verdict.judge`` takes it."""
         estimate, (seeds, left, observed, values) = self.difference(a, b), self._pair(a, b)
         clusters, repeats, folds = float(len(self._rows[0]) if self._rows else 0), 1.0, None
         if self._apart is not None:
@@ -144,8 +126,7 @@ class Arms:
         if self._judged is not None and self._apart is not None and seeds:
             # Rows of its own for each seed: all that rows do to a seed is its own.
             repeats = self._repeats(seeds)
-            folds, shares = len(seeds) / repeats, self._apart.shares[:, left]
-            moved = np.where(shares > 0, shares * (values - observed.mean()), 0.0)
+            folds, moved = len(seeds) / repeats, self._apart.moved(left, values - observed.mean())
             rows, inner = self._overlap(seeds) * moved.mean(axis=1), float(np.var(moved, axis=0).mean())
         else:
             rows = values.mean(axis=1) if seeds else np.zeros(len(values))
@@ -154,7 +135,6 @@ class Arms:
         return Sample(observed, rows - rows.mean(), inner, clusters, repeats, bounds, self.identical(a, b), folds)
 
     def _repeats(self, seeds: Sequence[int]) -> float:
-        """How often each row was evaluated by these seeds."""
         assert self._judged is not None
         places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
         return len(places) / max(1, len(np.unique(places)))
@@ -188,8 +168,7 @@ class Arms:
             values = observed + wider * (values - observed)
             return two_level(seeds, excluded, observed, values, level, self._rng_seed)
         n, mean = len(seeds), float(observed.mean())
-        shares = self._apart.shares[:, columns]
-        moved = np.where(shares > 0, shares * (values - mean), 0.0)
+        moved = self._apart.moved(columns, values - mean)
         by_rows = moved.mean(axis=1)
         by_rows = self._overlap(seeds) * wider * (by_rows - by_rows.mean())
         replicates = mean + by_rows
@@ -201,9 +180,6 @@ class Arms:
             replicates = replicates + stretch(n, level) * repeats * models * (weights @ observed)
         common: dict[str, Any] = {"confidence": level, "seeds": tuple(seeds), "excluded": tuple(excluded)}
         return estimated(observed, float(np.std(by_rows, ddof=1)), replicates, **common)
-
-
-# ---------------------------------------------------------------------------------- rows of their own
 
 
 @dataclass(frozen=True)
@@ -221,6 +197,11 @@ class Apart:
     values: npt.NDArray[np.float64]
     shares: npt.NDArray[np.float64]
     clusters: float
+
+    def moved(self, runs: Any, deviations: Array) -> Array:
+        """[samples, ...] deviations of ``runs``, each by the share of its rows that were drawn."""
+        shares = self.shares[:, runs]
+        return np.where(shares > 0, shares * deviations, 0.0)
 
 
 def resample_apart(
@@ -261,17 +242,13 @@ def resample_apart(
     return Apart(observed, values, shares, effective(unit))
 
 
-# ---------------------------------------------------------------------------------- possible ranks
-
-# A bootstrap of ranks fails exactly where it matters, among arms that are alike (Hall and Miller, Annals of Statistics
-# 2009). Possible ranks come from simultaneous intervals of all paired differences instead (Mogstad, Romano, Shaikh and
-# Wilhelm, Review of Economic Studies 2024): an arm that is worse than w others beyond their intervals ranks no better
-# than 1 + w, and one that is better than v of k arms no worse than k - v. If the intervals all hold, so do these ranks,
-# whatever order arms with equal true means are given.
+# Possible ranks come from simultaneous intervals of all paired differences (Mogstad, Romano, Shaikh and Wilhelm, Review
+# of Economic Studies 2024): an arm that is worse than w others beyond their intervals ranks no better than 1 + w, and
+# one that is better than v of k arms no worse than k - v. A bootstrap of ranks fails among arms that are alike (Hall
+# and Miller, Annals of Statistics 2009).
 
 
-@dataclass(frozen=True)
-class RankSet:
+class RankSet(NamedTuple):
     """The best and the worst rank that the data leave possible; 1 is best, ranks of equal means included."""
 
     best: int
@@ -284,8 +261,7 @@ def rank_sets(
     """Return the possible ranks of every arm of ``names`` among them.
 
     Each arm's set holds with ``confidence``, together with its sets of ``sets`` - 1 other tasks (Bonferroni over its
-    comparisons in all of them); the sets of all arms together do not. Intervals of the replicates, which
-    Student's t has stretched, are ``at_least_normal``. Arms that share fewer than two seeds cannot be told apart.
+    comparisons in all of them). Arms that share fewer than two seeds cannot be told apart.
     """
     level = 1 - (1 - confidence) / max(1, sets * (len(names) - 1))
     behind, ahead = dict.fromkeys(names, 0), dict.fromkeys(names, 0)

@@ -1,23 +1,17 @@
 """Two-level bootstrap of seeds and examples: paired differences of two arms, and single arms.
 
-All seeds of a task are evaluated on the same validation set, so the two levels are crossed, not
-nested: one resample draws the seeds and, independently, the examples, and every drawn seed
-meets the same drawn examples (the pigeonhole bootstrap; Owen, Annals of Applied Statistics
-2007). Drawing examples anew for each seed would average away example noise that all seeds share.
+All seeds are evaluated on the same validation set. One resample draws the seeds and, independently, the examples, and
+every drawn seed meets the same drawn examples (the pigeonhole bootstrap; Owen, Annals of Applied Statistics 2007). A
+replicate deviates from the mean by a seed part, an example part and their interaction, with two corrections:
 
-A replicate deviates from the mean by a seed part, an example part and their interaction. Two
-corrections make the plain version's interval honest, both tested by simulation:
+- Resampling few seeds understates their spread. The seed part is stretched by sqrt(S/(S-1)) t/z, as in the expanded
+  percentile interval (Hesterberg, The American Statistician 2015) but at the seed level alone.
+- Noise of single (seed, example) pairs would count three times (Owen and Eckles, Annals of Applied Statistics 2012).
+  The seed part contains it already, so the interaction is left out and the example part is shrunk to what examples
+  contribute to all seeds alike.
 
-- Resampling few seeds understates their spread, by sqrt((S-1)/S) and by Student's t against
-  the normal. The seed part is stretched by sqrt(S/(S-1)) t/z, as in the expanded percentile
-  interval (Hesterberg, The American Statistician 2015) but at the seed level alone.
-- Noise of single (seed, example) pairs would count three times (Owen and Eckles, Annals of
-  Applied Statistics 2012). The seed part contains it already, so the interaction is left out
-  and the example part is shrunk to what examples contribute to all seeds alike.
-
-So with many examples the interval approaches the t-interval over seeds, and with equal seeds
-the bootstrap over examples. A single seed has no measurable spread: its interval is about the
-examples only, and ``verdict`` refuses to draw a conclusion from it.
+With many examples the interval approaches the t-interval over seeds, with equal seeds the bootstrap over examples. That
+of a single seed is about the examples only.
 """
 
 from __future__ import annotations
@@ -41,8 +35,6 @@ _CHUNK = 2**21  # weights held as float64 at a time
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its interval; NaN where it cannot be computed."""
-
     mean: float
     low: float
     high: float
@@ -50,12 +42,9 @@ class Estimate:
     #: Seeds that went in, and the value (or difference) of each, in the same order.
     seeds: tuple[int, ...]
     values: tuple[float, ...]
-    #: Seeds that one side lacks (failed or not run), hence not part of the mean. Never ignore these:
-    #: what remains is the mean of the runs that survived.
+    #: Seeds that one side lacks (failed or not run): the mean is that of the runs that survived.
     excluded: tuple[int, ...]
-    #: Standard deviation over seeds (NaN below two).
     seed_deviation: float
-    #: The two components of the uncertainty of the mean, separately.
     standard_error_seeds: float
     standard_error_examples: float
     #: [samples] the bootstrap distribution.
@@ -63,12 +52,10 @@ class Estimate:
 
     @property
     def n(self) -> int:
-        """Number of seeds that went in."""
         return len(self.seeds)
 
     @property
     def by_seed(self) -> dict[int, float]:
-        """Seed -> its value."""
         return dict(zip(self.seeds, self.values, strict=True))
 
     @property
@@ -138,7 +125,6 @@ def stretch(n: float, confidence: float) -> float:
 
 
 def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
-    """Both ends of the central interval of replicates ``[R]``."""
     low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
@@ -152,15 +138,11 @@ def at_least_normal(low: float, high: float, mean: float, replicates: Array, con
     return min(low, mean - half), max(high, mean + half)
 
 
-# ------------------------------------------------------------------------------ resampled metrics
-
-
 @lru_cache(maxsize=4)
 def example_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Return [samples, n] counts of drawing n of n examples with replacement; read-only.
+    """Return [samples, n] counts of drawing n of n examples with replacement; read-only, and drawn once for all arms.
 
-    The last results are kept, so that comparing many arms on one set draws once. A count above 255
-    does not occur: the chance is below 1e-500.
+    A count above 255 does not occur: the chance is below 1e-500.
     """
     rng = np.random.default_rng(derive(seed, "statistics.examples", n))
     counts = np.empty((samples, n), dtype=np.uint8)

@@ -1,17 +1,13 @@
 """Calibrate the confidence of a classifier, and find the threshold below which it should give no answer.
 
 The temperature is that of Guo et al., ICML 2017, section 4.2. The threshold guarantees an accuracy of the answers that
-are given.
+are given to new rows like these, with the given probability over the draw of these rows.
 
-Rows are sorted by confidence. For a number m of the most confident rows, the exact binomial bound of Clopper and
-Pearson (Biometrika 1934) says how accurate answers above that threshold are at least. Several m are tested, so they
-share the error: four sequences start at a quarter, half, three quarters and all of the rows, each with a quarter of
-it, and go on to more rows while they pass (fixed-sequence testing, as in Learn then Test, Angelopoulos et al.,
-arXiv:2110.01052; selective classification: Geifman and El-Yaniv, NeurIPS 2017). The guarantee is for new rows like
-these, with the given probability over the draw of these rows.
-
-Rows of one group (an author, a product) are right or wrong together. Of rows with groups only the effective number
-counts, (sum n_g)^2 / sum n_g^2 (Kish, Survey Sampling, 1965, section 8.2): as if a group were one answer.
+Rows are sorted by confidence. The exact binomial bound of Clopper and Pearson (Biometrika 1934) says how accurate the m
+most confident answers are at least. Four sequences of m start at a quarter, half, three quarters and all of the rows,
+each with a quarter of the error, and go on to more rows while they pass (fixed-sequence testing, as in Learn then Test,
+Angelopoulos et al., arXiv:2110.01052). Rows of one group (an author, a product) are right or wrong together, so of rows
+with groups the effective number counts, (sum n_g)^2 / sum n_g^2 (Kish, Survey Sampling, 1965, section 8.2).
 """
 
 from __future__ import annotations
@@ -25,9 +21,7 @@ from regft_core.lazy import Array, np, optimize, stats
 
 #: Smallest and largest temperature that is tried, as logarithms: far beyond what is ever found.
 _LOG_TEMPERATURES = (-4.0, 4.0)
-#: Shares of the rows at which a sequence of tests starts.
 STARTS = (0.25, 0.5, 0.75, 1.0)
-#: Steps of one sequence, as a share of the rows.
 STEP = 0.05
 
 
@@ -52,15 +46,11 @@ def equal_mass(confidences: Array, bins: int) -> Array:
     return np.searchsorted(np.unique(starts), confidences, side="right") - 1
 
 
-# ---------------------------------------------------------------------------------------------------------- abstention
-
-
 @dataclass(frozen=True)
 class Threshold:
     """Answers at this confidence and above are right at least as often as was asked for."""
 
     threshold: float
-    #: Share of the rows that are answered.
     coverage: float
 
 
@@ -125,9 +115,7 @@ class _Rows:
 
     def bound(self, m: int, error: float) -> float:
         """The least accuracy of the first ``m``; too high with probability at most ``error``."""
-        if self._groups is None:
-            return lower_bound(int(self._right[m - 1]), m, error)
-        n = int(effective(self._groups[:m]))
+        n = m if self._groups is None else int(effective(self._groups[:m]))
         # Rounded down, but for the last bit of a product that is a whole number.
         return lower_bound(int(float(self._right[m - 1]) / m * n + 1e-9), n, error)
 

@@ -1,16 +1,14 @@
 """Which method to take: expected scores of all methods, and what a wrong choice is expected to cost.
 
-The best of several means is too high, the more so the more alike the methods are. So means are pulled together by as
-much as the data ask for (empirical Bayes; Efron and Morris, JASA 1975):
+The best of several means is too high, so means are pulled together (empirical Bayes; Efron and Morris, JASA 1975):
 
 - A mean score has an error of its own, beside what rows and seeds do to all methods alike. Its variance is that of the
   rows, which the bootstrap shows for pairs of runs of different seeds and which counts as the same for all methods,
   plus the variance of the method's seeds divided by S, of which each method has a posterior (``_spreads``).
 - True scores scatter normally around a centre, with a deviation that the data choose (``SPREADS``, integrated over its
-  posterior). A share ``FAR`` of the methods is of another kind, off by ``FAR_SPREAD`` points: a constant answer says
-  nothing of how much the others differ.
-- Draws from the posterior give the expected score with its interval, the probability of being the best and the
-  expected loss. They allow for the choice: the interval is also that of the method which is picked.
+  posterior). A share ``FAR`` of the methods is of another kind, off by ``FAR_SPREAD`` points, such as constant answers.
+- Draws from the posterior give the expected score with its interval, which holds also for the method that is picked,
+  the probability of being the best and the expected loss.
 
 ``benchmarks/statistics.md`` has bias, coverage, regret and calibration in simulated grids.
 """
@@ -46,13 +44,10 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class Belief:
-    """The expected score of one method, in the metric's own unit."""
-
     #: Its mean, pulled towards the others', with the interval that holds also for the method that is picked.
     expected: float
     low: float
     high: float
-    #: Probability that no other method is better.
     best: float
     #: Expected score of the leading method minus its own.
     loss: float
@@ -111,9 +106,8 @@ def of_all_rows(belief: Belief, share: float, best: float) -> Belief:
     """Return the belief in a model of all rows, where those that were evaluated trained on a ``share`` of them.
 
     Scores of cross-validation are those of smaller models (Hastie et al., Elements of Statistical Learning, 7.10). What
-    a score lacks to the ``best`` falls with the rows to the power ``-LEARNING``; nobody knows the power of one task, so
-    the interval grows by twice the gain on the side of the better, and not at all on the other. ``loss`` stays that of
-    the folds. A metric without a finite best stays as it is.
+    a score lacks to the ``best`` falls with the rows to the power ``-LEARNING``, which differs between tasks, so the
+    interval grows by twice the gain on the side of the better. ``loss`` stays. So does a metric without a finite best.
     """
     gain = (best - belief.expected) * (1 - share**LEARNING)
     if not np.isfinite(gain):
@@ -158,9 +152,8 @@ def _errors(observed: Array, resampled: Array) -> tuple[float, Array, Array]:
 def _spreads(variances: Array, inner: float, n: int) -> Array:
     """Return [k, H] how likely each deviation over seeds (``verdict.SPREADS``) is for each method.
 
-    The prior is that of the verdicts, around a centre that the methods have in common and that their [k] ``variances``
-    of ``n`` seeds tell together. Verdicts keep the usual centre where a table is quiet; here that would pull a method
-    that is clearly worse towards the others.
+    The prior is that of the verdicts, around a centre that the methods' [k] ``variances`` of ``n`` seeds tell together.
+    The verdicts' least centre would here pull a method that is clearly worse towards the others.
     """
     total = np.maximum(inner, _TINY) + verdict.SPREADS**2
     logs = -0.5 * (n - 1) * (np.log(total) + variances[:, None] / total)

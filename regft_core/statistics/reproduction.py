@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-import numpy as np
-
 from regft_core.lazy import stats
 
 Outcome = Literal["reproduced", "smaller", "not shown", "contradicted", "not tested here"]
@@ -36,17 +34,14 @@ def outcome(ours: Bounds, n_seeds: int, printed: Bounds | None = None) -> Outcom
 
     Both gains are positive in the claim's direction. With our gain d in [lo, hi] and the printed gain g:
 
-    - *not tested here*: fewer than two seeds, or a NaN in ours. One seed gives no verdict.
-    - *contradicted*: hi < 0. Also, for g > 0: lo <= 0, d is below g (see there), and hi < g / 2. Then no gain is shown,
-      and half of the printed one is excluded.
-    - *reproduced*: lo > 0, and d is not below g.
-    - *smaller*: lo > 0, and d is below g.
+    - *not tested here*: fewer than two seeds, or a NaN in ours.
+    - *contradicted*: hi < 0; for g > 0 also lo <= 0, d below g and hi < g / 2: half of the printed gain is excluded.
+    - *reproduced*: lo > 0, and d is not below g. *smaller*: lo > 0, and d is below g.
     - *not shown*: everything else. An interval of no width at zero (identical answers) is this one.
 
     d is *below* g when the interval of d - g lies below zero. Its upper end is d - g + sqrt((hi - d)^2 + (g - glo)^2),
-    glo being the lower end of the printed gain's interval (MOVER; Zou and Donner, Statistics in Medicine 2008). A paper
-    without deviations or seeds gives no glo: g then counts as exact, and *below* is hi < g. Without a printed gain only
-    the direction is judged.
+    glo being the lower end of the printed gain's interval (MOVER; Zou and Donner, Statistics in Medicine 2008). Without
+    a glo g counts as exact, without a printed gain only the direction is judged.
     """
     if n_seeds < 2 or any(map(math.isnan, (ours.value, ours.low, ours.high))):
         return "not tested here"
@@ -66,11 +61,7 @@ def _below(ours: Bounds, printed: Bounds) -> bool:
 
 
 def together(words: Mapping[T, Outcome]) -> Outcome:
-    """Judge a claim about several columns or opponents at once by the word of each that was tested.
-
-    *contradicted* when any is; *reproduced* when all are; *smaller* when all are that or reproduced; *not tested here*
-    when none was tested; else *not shown*.
-    """
+    """Judge a claim about several columns or opponents at once: by the first of ``order`` that any of them has."""
     order: tuple[Outcome, ...] = ("contradicted", "not shown", "smaller", "reproduced", "not tested here")
     return next(word for word in order if word in words.values())
 
@@ -110,25 +101,3 @@ def welch_interval(value: float, parts: Sequence[tuple[float, int]], confidence:
     freedom = total**2 / sum(variance**2 / (n - 1) for variance, n in parts)
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
     return value - half, value + half
-
-
-def log_ratio(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return ln of how many times more the scores of ``first`` scatter over seeds than ``second``'s, with its interval.
-
-    Scatter is the mean distance from the median. The interval holds the ratios that the test of Brown and Forsythe
-    (JASA 1974) does not reject, by Fieller's theorem; a bound is infinite where it rejects none on that side. It keeps
-    its level where tails are heavy or runs collapse, as the F interval of variances does not
-    (``benchmarks/statistics.md``). NaN below two seeds, and where one side does not scatter.
-    """
-    away = [np.abs(np.asarray(side) - np.median(side)) for side in (first, second)]
-    (a, b), counts = (float(part.mean()) for part in away), [len(part) for part in away]
-    if min(counts) < 2 or not a or not b:
-        return math.nan, math.nan, math.nan
-    critical = float(stats.t.ppf((1 + confidence) / 2, sum(counts) - 2)) ** 2
-    errors = [critical * float(part.var(ddof=1)) / len(part) for part in away]
-    # Ratios r with (a - r b)^2 <= errors[0] + r^2 errors[1].
-    left, right = a * a - errors[0], b * b - errors[1]
-    root = a * b + math.sqrt(max(0.0, a * a * b * b - left * right))
-    low = math.log(left / root) if left > 0 else -math.inf
-    high = math.log(root / right) if right > 0 else math.inf
-    return math.log(a / b), low, high

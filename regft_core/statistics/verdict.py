@@ -1,26 +1,21 @@
 """Verdicts on differences, and the one rule that gives them.
 
-A verdict comes from an interval that is corrected for all comparisons of its family: methods against the reference,
-methods against their controls or replacements, trained methods against the best frozen encoder. Reports, files and
-tables print these verdicts and make none of their own.
-
-The mean difference D of S seeds varies with the rows and with the seeds:
+A verdict comes from an interval that is corrected for all comparisons of its family (``FAMILIES``). The mean difference
+D of S seeds varies with the rows and with the seeds:
 
 - *Rows.* The variance of D over resampled rows (``Sample.rows``). Two rows are added to it, as if each side had won one
   more: with them four discordant rows of 4:0 are no evidence (Bonett and Price, Statistics in Medicine 2012). Where
-  seeds differ, a row counts by part, so the added ones have the mean square of a row's mean over the seeds, which is
-  at least 1/S.
+  seeds differ, the added ones have the mean square of a row's mean over the seeds, which is at least 1/S.
 - *Seeds.* Each seed's skill deviates by t, which adds t^2 / S. The sample variance of the S values estimates t^2 plus
   what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid
-  (``SPREADS``) from a prior: a log-normal mixed with heavy tails (seed variances moderated as in Smyth, Statistical
-  Applications in Genetics 2004, with a prior that also has methods that collapse). Its centre is 4.5 points, or the
-  root mean square of t over the family where that is more: methods whose seeds scatter by 9 or 19 points would look
-  quiet by chance in some of the comparisons. It is never less: a reference that is quiet by chance is in all
-  differences, and would make all of them look quiet at once.
+  (``SPREADS``) from a log-normal prior with heavy tails (moderated as in Smyth, Statistical Applications in Genetics
+  2004). Its centre is 4.5 points, or the root mean square of t over the family where that is more: some of the methods
+  whose seeds scatter widely look quiet by chance. It is never less: a reference that is quiet by chance is in all
+  differences.
 
 So D's error is a mixture of normals, whose tail gives a p. The family's level for p is the quantile of the smallest p
 among joint draws of all errors (max-|t|; rows are resampled for all comparisons alike), between Bonferroni's and the
-plain one. An interval also holds the pointwise one, so that no word contradicts the interval that is drawn.
+plain one. An interval also holds the pointwise one, so that no verdict contradicts the interval that is drawn.
 ``benchmarks/statistics.md`` has its false positives, coverage and power in simulated tables.
 """
 
@@ -43,7 +38,6 @@ LOSS: Word = "worse"
 SAME: Word = "no difference shown"
 NONE: Word = "no verdict"
 BELOW, BELOW_MARK = "no better than a constant answer", "!"
-#: Families of comparisons, by role.
 FAMILIES = {
     "reference": "methods against the reference",
     "control": "methods against their controls",
@@ -56,7 +50,6 @@ SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
 USUAL_SPREAD, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
 #: Rows that are added to the discordant ones.
 _ADDED = 2
-#: Power of what is called detectable.
 POWER = 0.8
 _TINY = 1e-6
 
@@ -116,7 +109,6 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """(low, high), or None."""
         return None if math.isnan(self.low) else (self.low, self.high)
 
 
@@ -158,7 +150,7 @@ def judge(
     level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error)
     verdicts = []
     for i, sample in enumerate(samples):
-        n, bounds, detectable = len(sample.values), (math.nan, math.nan), None
+        n, bounds, shown = len(sample.values), (math.nan, math.nan), None
         word = NONE
         why = "no seed of both ran to the end" if n == 0 else "one seed" if n == 1 else ""
         why = why or "hardly more than one group of rows" * (sample.n < 2)
@@ -169,13 +161,21 @@ def judge(
         elif i in spreads:
             mean, half = float(sample.values.mean()), spreads[i].half_width(level)
             bounds = (min(mean - half, sample.pointwise[0]), max(mean + half, sample.pointwise[1]))
-            detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * NormalDist().inv_cdf(POWER)
+            shown = detectable(max(mean - bounds[0], bounds[1] - mean), spreads[i].deviation)
             if bounds[0] > 0 or bounds[1] < 0:
                 word = GAIN if (bounds[0] > 0) == higher_is_better else LOSS
             else:
                 word = SAME
-        verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
+        verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, shown))
     return verdicts
+
+
+def detectable(half_width: float, error: float) -> float:
+    """Return the true difference that an interval of this width excludes zero for, ``POWER`` of the time.
+
+    ``error`` is the standard error of the mean difference.
+    """
+    return half_width + error * NormalDist().inv_cdf(POWER)
 
 
 def scale_of(skill: float, point: float) -> float:
@@ -185,8 +185,6 @@ def scale_of(skill: float, point: float) -> float:
 
 @dataclass(frozen=True)
 class Error:
-    """Error of a mean difference: a mixture of normal deviations."""
-
     rows: float
     #: [G] deviations by rows and seeds together, and [G] their weights.
     deviations: Array
@@ -228,7 +226,6 @@ class Error:
         return places, self.log_tail(places)
 
     def half_width(self, level: float) -> float:
-        """Where the tail is exp(``level``)."""
         most = 40 * float(self.deviations[-1])
         return float(
             optimize.brentq(lambda x: float(self.log_tail(np.array([x]))[0]) - level, 0.0, most, xtol=most * 1e-9)

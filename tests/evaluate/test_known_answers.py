@@ -132,7 +132,6 @@ def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_poin
     assert (spread > 1e-3).all()
     assert result.scalars["dev"]["cosine_positive"] == pytest.approx(1, abs=1e-6)
     assert result.scalars["dev"]["cosine_negative"] < 0.999
-    assert not result.tables["dev"]["views"].listed
 
 
 def test_t_sne_keeps_clusters_apart_and_follows_the_seed() -> None:

@@ -79,15 +79,13 @@ def test_divergences_are_of_what_a_kind_reads_logits_as() -> None:
         find("regression").log_probabilities(one)
 
 
-def test_answers_in_prediction_and_submission_files() -> None:
+def test_answers_in_prediction_files() -> None:
     labels, logits = ("bad", "good"), np.array([[0.0, 1.0], [2.0, 1.0]])
     classes, values = find("classification"), find("regression")
     assert classes.score_columns(labels) == ["probability_bad", "probability_good"]
     assert [classes.answer(row, labels) for row in logits.tolist()] == ["good", "bad"]
-    assert classes.submitted(logits, labels, {"bad": "0"}, None) == ["good", "0"]
     assert values.score_columns(("score",)) == []
     assert values.answer([0.25], ("score",)) == 0.25
-    assert values.submitted(logits[:, :1], None, {}, None) == ["0.000", "2.000"]
 
 
 MNLI = ["entailment", "neutral", "contradiction"]

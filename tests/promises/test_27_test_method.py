@@ -199,7 +199,6 @@ from regft_core.lazy import np
 
 KINDS = ("classification", "ordinal")
 RANGE = (0.0, 1.0)
-COUNTS_EXAMPLES = True
 
 
 def weighted(gold, predicted, weights, positive):

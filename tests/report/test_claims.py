@@ -106,17 +106,6 @@ def test_claims_of_one_table_share_the_error(root: Path) -> None:
     assert (unshown.word, unshown.confidence) == ("not shown", pytest.approx(0.95))
 
 
-def test_a_claim_of_smaller_deviations(root: Path) -> None:
-    given = table(10.0, claims=[{**CLAIM, "measure": "deviation"}])
-    for row, deviation in zip(given["rows"], (4.0, 1.0), strict=True):
-        row["deviations"] = {"sst2": deviation}
-    (found,) = verdicts(root, given)
-    (one,) = found.tested
-    assert one.printed.value == pytest.approx(math.log(4))
-    assert one.ours.low < one.ours.value < one.ours.high
-    assert "deviation relative to vanilla: printed 0.25×" in comparison_in_words(one, found)
-
-
 @pytest.mark.parametrize(
     ("measure", "at_most", "word"),
     [("passes", 4, "reproduced"), ("passes", 0.5, "contradicted"), ("memory", 1, "not tested here")],

@@ -70,9 +70,6 @@ def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_p
     # Back at the seeds of the first look: still the first, but no longer the only one.
     back = against(report(project, 3, file)).look
     assert (back.number, back.seeds) == (1, (3, 6, 8))
-    # With open looks the first already pays.
-    c = against(report(project, 6, tmp_path / "other.jsonl", looks="open"))
-    assert (c.look.number, c.look.seeds, c.verdict.confidence) == (1, (6,), pytest.approx(0.975))
 
 
 def test_a_turned_or_renamed_pair_of_the_same_runs_is_looked_at_again(project: Any, tmp_path: Path) -> None:

@@ -96,11 +96,7 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert (found.ids, found.gold.tolist(), found.predicted.tolist()) == (["a", "b"], [1, 1], [0, 1])
     assert found.scored == [[0.75, 0.25], [0.25, 0.75]]
     finding = work.findings(CELL)["gaps"]
-    assert (finding.description, finding.runs[0].key, finding.runs[0].tables["dev"]["bins"].listed) == (
-        "a gap",
-        "k",
-        True,
-    )
+    assert (finding.description, finding.runs[0].key, finding.runs[0].tables["dev"]["bins"].keys) == ("a gap", "k", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Evaluations beyond the scores, one file each, found by their file's name; importing this package needs no torch.
 
-``evaluations:`` in ``params.yaml`` switches them on. They see finished runs only, so switching one on
-trains and scores no run again. An evaluation is a file of this folder. It declares, in capitals,
+``evaluations:`` in ``params.yaml`` switches them on. They see finished runs only. A file declares, in capitals,
 
 ``DESCRIPTION``
     one line for the report.
@@ -15,15 +14,12 @@ trains and scores no run again. An evaluation is a file of this folder. It decla
     the option that lists other tasks whose rows it reads (``run.rows_of``).
 ``METHOD`` (optional)
     the option that names a method of the grid, or is None: it looks into that method's run of the same task, size and
-    seed (``run.model_of``). That run is then in its key, and is trained first where it is missing.
+    seed (``run.model_of``), which is then in its key, and is trained first where it is missing.
 
-A run that an evaluation has nothing to say about is answered by ``raise Unfit(reason)``, which becomes a remark
-(``regft_core/evaluate/analysis_result.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
-
-The file defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/evaluate``), and optionally ``Config``, a
-``StrictModel`` of its options, which ``run.options`` is an instance of. Heavy imports belong into functions
-or come from ``regft_core.lazy``: the validator reads these files too. Draw random numbers from
-``numpy.random.default_rng(regft_core.rng.derive(run.seed, "<name>.<purpose>"))`` only.
+It defines ``run(run: EvaluatedRun) -> Findings``, and optionally ``Config``, a ``StrictModel`` of its options
+(``run.options``). ``raise Unfit(reason)`` where a run has nothing to show. Heavy imports belong into functions
+or come from ``regft_core.lazy``. Draw random numbers from ``numpy.random.default_rng(regft_core.rng.derive(run.seed,
+"<name>.<purpose>"))`` only.
 """
 
 from __future__ import annotations
@@ -43,8 +39,6 @@ from regft_core.schema.params import Params
 
 
 class Evaluation(StrictModel):
-    """One evaluation, as its file declares it."""
-
     name: str
     description: str = Field(alias="DESCRIPTION")
     needs_model: bool = Field(alias="NEEDS_MODEL")
@@ -65,15 +59,12 @@ class Evaluation(StrictModel):
         return self
 
     def fits(self, kind: str) -> bool:
-        """Whether it has something to say about tasks of this kind."""
         return self.kinds is None or kind in self.kinds
 
     def other_tasks(self, options: StrictModel) -> tuple[str, ...]:
-        """Tasks whose rows it reads under these options."""
         return tuple(getattr(options, self.tasks)) if self.tasks else ()
 
     def other_method(self, options: StrictModel) -> str | None:
-        """The method whose run it looks into under these options."""
         return getattr(options, self.method) if self.method else None
 
 
@@ -104,7 +95,6 @@ def _read(name: str, module: ModuleType) -> Evaluation:
 
 
 def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
-    """Name -> the evaluation and its options, in the order of ``params.yaml``."""
     return {
         name: (evaluation := find(name), evaluation.Config.model_validate(options))
         for name, options in params.evaluations.items()
@@ -112,5 +102,4 @@ def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
 
 
 def tasks_read(params: Params) -> list[str]:
-    """Tasks whose rows the evaluations read, beside that of each run."""
     return [task for evaluation, options in enabled(params).values() for task in evaluation.other_tasks(options)]

@@ -43,7 +43,6 @@ def run(run: EvaluatedRun) -> Findings:
 
 
 def scores(judged: EvaluatedSet, bins: int) -> dict[str, float]:
-    """The four numbers of one set."""
     probabilities, confidences = judged.probabilities(), judged.confidences()
     rows, right = np.arange(len(judged)), judged.predictions == judged.gold
     gold = np.zeros_like(probabilities)

@@ -114,7 +114,6 @@ def drawn(examples: Sequence[Example], run: EvaluatedRun) -> Iterator[list[Examp
 
 
 def gradients(trained: FinishedModel, rows: Sequence[Example], kind: str, weights: Sequence[Tensor]) -> list[Tensor]:
-    """Gradient of the task's mean loss over ``rows``, for each of ``weights``."""
     from regft_core.models.sites import classify
 
     total = [torch.zeros_like(weight) for weight in weights]

@@ -39,7 +39,6 @@ def run(run: EvaluatedRun) -> Findings:
 
 
 def by_layer(run: EvaluatedRun, model: Any, encoded: Encoded) -> list[float]:
-    """Mean over texts, per layer."""
     from regft_core.evaluate.hidden import layer_states
 
     of_batches = [

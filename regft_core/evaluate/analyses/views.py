@@ -51,7 +51,7 @@ def run(run: EvaluatedRun) -> Findings:
         for i, (x, y) in enumerate(own):
             rows.append((part.examples[i].idx, view, label_of(part, i), float(x), float(y)))
     plot = Plot("first axis of t-SNE", "second axis of t-SNE", group=("view", "label"), points=True)
-    table = Table(("idx", "view", "label", plot.x, plot.y), tuple(rows), plot=plot, listed=False)
+    table = Table(("idx", "view", "label", plot.x, plot.y), tuple(rows), plot=plot)
     original = vectors["original"]
     scalars = {f"cosine_{view}": cosine(original, own) for view, own in vectors.items() if view != "original"}
     return Findings({"dev": scalars}, {"dev": {"views": table}}, dict.fromkeys(scalars, (-1.0, 1.0)))
@@ -99,6 +99,5 @@ def tsne(vectors: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
 
 
 def cosine(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
-    """Mean over rows of the cosine of ``[n, F]`` vectors."""
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(axis=1) / np.maximum(norms, 1e-12)).mean())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from regft_core.settings.yaml_paths import PUBLISHED, names
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTES: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "method_notes.yaml").read_text(encoding="utf-8"))
+#: A repository that a source cites with a file and a line.
+CITED = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
 #: The boxes of a step's picture, each with what touches it (``method_table.TOUCHES``).
 STEP = {
     "start": ("starting weights",),
@@ -116,9 +119,15 @@ def _page(line: Line) -> Iterator[str]:
     if line.settings:
         yield "## Options"
         rows = [
-            f"| `{one.path}` | `{json.dumps(one.value, default=str)}` | {_cell(one.source)} |" for one in line.settings
+            f"| `{one.path}` | `{json.dumps(one.value, default=str)}` | {_cell(pinned(one.source))} |"
+            for one in line.settings
         ]
         yield "\n".join(["| option | value | source |\n|---|---|---|", *rows])
+
+
+def pinned(source: str) -> str:
+    """Return a source with the commits at which the released code that it cites was read."""
+    return CITED.sub(lambda cited: f"{cited[0]}@{NOTES['commits'].get(cited[0], 'unknown')}", source)
 
 
 def _linked(name: str) -> str:

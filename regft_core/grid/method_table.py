@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -35,22 +34,6 @@ TOUCHES = {
     "final weights": ["finish"],
     "exported weights": ["export"],
 }
-#: Released code that sources cite @ the commit at which it was read; their line numbers are of these commits.
-_COMMITS = """
-HobbitLong/SupContrast@66a8fe5 SALT-NLP/MixText@f17198d Sai-Ashish/Attention_guided_weight_mixup_BLO@7aa6a27
-SamsungLabs/ASAM@f156a68 Sanyuan-Chen/RecAdam@505ba3c Yuanhy1997/HyPe@196efd5 ZhangHaojie077/DPS@b8e41a8
-alibaba/AliceMind@a6d5afe allenai/dont-stop-pretraining@266269f asappresearch/revisit-bert-finetuning@0aa4f4e
-benzakenelad/BitFit@7ead19a bloodwass/mixout@18f377d cliang1453/SAGE@87cefb1 dinghanshen/Cutoff@4978563
-dropreg/R-Drop@9dcc830 facebookresearch/fairseq@3d262bb google-research/electra@8a46635
-google-research/sam@dae9904 google-research/uda@1862464
-holyseven/TransferLearningClassification@1426356 huggingface/peft@5d602fd
-huggingface/setfit@0f8e322 lemon0830/TDT@51eb118 leopard-ai/betty@cb6221f mlfoundations/model-soups@d5398f1
-mlfoundations/wise-ft@58b7a4b namisan/mt-dnn@3228e7c princeton-nlp/LM-BFF@c282f52 timgaripov/swa@411b2fc
-uds-lsv/bert-stable-fine-tuning@3cf27e8 zhuchen03/FreeLB@eb23701
-"""
-COMMITS = dict(entry.split("@") for entry in _COMMITS.split())
-#: A repository that is cited with a file and a line.
-CITED = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
 
 
 @dataclass(frozen=True)
@@ -92,7 +75,7 @@ def catalogue(root: Path) -> list[Line]:
             controls=", ".join(control for control, zero in controls.items() if zero),
             replacements=", ".join(control for control, zero in controls.items() if not zero),
             combined=naming("combines", name),
-            settings=tuple(replace(setting, source=pinned(setting.source)) for setting in settings(method, registry)),
+            settings=tuple(settings(method, registry)),
         )
         lines.append(line)
     return lines
@@ -151,8 +134,3 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append("\n    ".join([f"{line.name}: {line.description}{paper}", *told]))
     return "\n".join(blocks)
-
-
-def pinned(source: str) -> str:
-    """Return a source with the commits at which the released code that it cites was read."""
-    return CITED.sub(lambda cited: f"{cited[0]}@{COMMITS.get(cited[0], 'unknown')}", source)

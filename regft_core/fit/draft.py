@@ -62,8 +62,7 @@ CUT, LONGEST = 0.05, 512
 KEPT = 128
 #: Seconds beside training: processes that start, the report, the export.
 AROUND = 25.0
-#: Seconds of solved runs up to which they run in this process: a worker takes about 8 seconds of a core to start, and
-#: encodes all rows again.
+#: Seconds of solved runs up to which they run in this process: a worker takes 8 s to start and encodes rows again.
 SERIAL = 200.0
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 0.5
@@ -75,10 +74,8 @@ class Draft:
 
     Attributes:
         root: the project whose methods, encoders and pipeline files it takes.
-        minutes: for all of it.
         encoders: names as ``root`` knows them, the strongest first.
         texts: rows of the file of texts without labels, 0 without one.
-        elsewhere: files that judge out of distribution.
         refused: method -> why it cannot act on these rows; known once it was ``chosen``.
     """
 
@@ -96,7 +93,6 @@ class Draft:
 
     @property
     def task(self) -> str:
-        """The task's name."""
         return self.asked.task_name
 
     @cached_property

@@ -44,13 +44,10 @@ WITHOUT_GIT = (
 def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]:
     """Make a project in a folder that is not there, or is empty; returns what the user should know.
 
-    Args:
-        rows: the first task; a generated example without it.
-        model: the encoder; minilm when empty.
+    ``rows``: the first task; a generated example without it. ``model``: the encoder; minilm when empty.
 
-    Raises:
-        ConfigError: the folder is in use; the file or its columns are not there. Nothing is written then.
-        StoreError: the folder cannot be written.
+    Raises ConfigError before anything is written: the folder is in use, or the file or its columns are not there;
+    StoreError for a folder that cannot be written.
     """
     problems = _in_use(folder)
     task, size = ("example", "128") if rows is None else (rows.task_name, "full")

@@ -80,10 +80,8 @@ class OwnRows:
     """The rows of a file and what they are.
 
     Attributes:
-        kind: a file of ``regft_core/kinds``.
         labels: their names; None for numbers.
-        counts: rows of each label.
-        left_out: rows of each label that has so few that they are left out.
+        counts, left_out: rows of each label that is learned, and of each that has too few.
         delimiter: what joins the labels of a cell; None where a row has one.
         unlabelled: how cells without a label are written.
         without_label, without_text: rows that are left out.
@@ -155,7 +153,7 @@ class OwnRows:
 
     @property
     def rarest(self) -> str:
-        """The rarest class, where it has less than ``RARE`` of the rows; else empty."""
+        """The rarest class where it is rare, else empty."""
         kind = find(self.kind)
         if not kind.one_label or kind.ordered or not self.counts:
             return ""
@@ -195,14 +193,7 @@ def _same_columns(asked: Asked) -> Iterator[Problem]:
 
 
 class Cells(NamedTuple):
-    """The rows of a file by their cells.
-
-    Attributes:
-        labelled: texts and labels of those that have both.
-        unlabelled: how cells without a label are written.
-        without_text: the number of rows with a label alone.
-        problems: cells that hold something else, the first ``LEAST_ROWS``.
-    """
+    """Texts and labels of rows that have both, how cells without a label are written, rows with a label alone."""
 
     labelled: list[tuple[Example, list[str]]]
     unlabelled: list[str]
@@ -279,12 +270,7 @@ def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A file with the columns and labels of the training file.
-
-    Attributes:
-        rows: that have a text and a label which is not left out.
-        declared: the set's YAML, in the task's ``ood``; labels are read as those of the training file.
-    """
+    """A file with the columns and labels of the training file, its usable rows, and its YAML in the task's ``ood``."""
 
     file: Path
     rows: int

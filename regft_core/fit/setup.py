@@ -1,12 +1,4 @@
-"""Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
-
-The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
-those before it, with five folds. Then, each if it still fits: more trainings of the final model, which has the mean of
-their weights; a second repeat of the folds where rows are few, the next method, a second training for every tuned
-method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast.
-Without time for that start, the methods before the tuned one, else those that are always listed, with five folds, else
-three: fewer folds never pay for a tuned method.
-"""
+"""Choose encoder, folds, methods and trials that fit the minutes: the rule of ``regft fit`` (docs/own_data.md)."""
 
 from __future__ import annotations
 
@@ -42,11 +34,10 @@ FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
 #: Sizes of a forecast, as parts of the rows that train a fold's model, and the rows that the smallest needs of a label.
 PARTS, LEAST_OF_LABEL = (4, 2), 10
-#: Points by which a score differs by chance between two methods of which one is right in a sixth of the rows, times the
-#: root of the rows: a preferred method is given up for more.
+#: Points by which scores of two methods differ by chance, times the root of the rows: a preferred method is given up
+#: for more.
 CHANCE = 40.0
-#: Seconds of the model of words for a row of two labels, typical of a core; not measured, so that the same call chooses
-#: the same set-up. What is late by it is left out of the comparison.
+#: Seconds of the model of words for a row of two labels; not measured, so that the same call chooses the same set-up.
 SOLVING = 1e-3
 #: Seconds of solved models, folds included, in those of the model of words; 1.5 times those of an Intel Xeon.
 SOLVED = {"tfidf_logistic": 1.0, "linear_head": 1.7, "stacking": 3.0}
@@ -133,14 +124,12 @@ MULTILINGUAL = ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", "
 def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str | None:
     """Return why an encoder does not read the texts, and what does; None where it seems to.
 
-    Args:
-        encoder: its name. All encoders with an alias were trained on English.
-        lengths: of the examples with its tokenizer.
+    ``lengths``: of the examples with its tokenizer.
     """
     unknown, other = lengths.unknown / max(1, lengths.total), other_script(examples)
     if unknown > WORTH_UNKNOWN:
         why = f"{share(unknown)} of the tokens are not in its vocabulary"
-    elif encoder in ALIASES and other > OTHER_SCRIPT:
+    elif encoder in ALIASES and other > OTHER_SCRIPT:  # encoders with an alias were trained on English
         why = f"it was trained on English, and {share(other)} of the letters are of another script"
     else:
         return None
@@ -162,9 +151,8 @@ def other_script(examples: Sequence[Example]) -> float:
 class Setup:
     """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs.
 
-    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring. With ``refit``
-    the final model is the mean of several trainings, where the preset says so. ``serial``: in this process, where
-    workers would take longer to start than they save.
+    ``forecast``: also with parts of the rows. ``refit``: the final model is the mean of several trainings, where the
+    preset says so. ``serial``: in this process.
     """
 
     encoder: str
@@ -210,10 +198,9 @@ def choose(
     """Return the set-up for the minutes, and what more minutes would buy next, with their number; empty if nothing.
 
     Args:
-        methods: those of the preset that minutes add, without those that cannot act on the rows.
-        encoders: those on this disk, the strongest first.
-        rows: of the file.
-        most: folds at most: rows of the rarest label, or groups where there are fewer; None without either.
+        methods: those that minutes add and that can act on the rows.
+        encoders: the strongest first.
+        most: folds at most; None: any.
         seconds: of a set-up, on the wall.
         may_forecast: whether parts of the rows can be trained on.
 

@@ -40,13 +40,10 @@ from regft_core.settings.yaml_paths import task_file
 def prepare(project: Project, method: Method | None = None, task: str = "") -> None:
     """Bring ``work/datasets``, ``work/subsamples`` and ``work/lengths`` up to date; tasks that nothing reads go.
 
-    Args:
-        method, task: only what training the one on the other reads; other rows are left as they are.
+    ``method``, ``task``: only what training the one on the other reads.
 
-    Raises:
-        ConfigError: a word of a prompt is not one token of the encoder.
-        DataError, ModelError: rows, or the tokenizer, cannot be read; ``ood`` names a set whose file is not there.
-        InputChanged: what rows are made from was edited meanwhile; nothing of them was written.
+    Raises ConfigError for a prompt's word that is not one token; DataError, ModelError: rows, or the tokenizer, cannot
+    be read; InputChanged: what rows are made from was edited meanwhile.
     """
     require_named_sets(project)
     _check_words(project)
@@ -156,10 +153,7 @@ def _lengths(project: Project, task: str) -> None:
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
-    """Return a function for the key of rows that are about to be made from ``inputs``.
-
-    It is called before they are written, and raises InputChanged where inputs or code are others than now.
-    """
+    """Return a function for the key of rows that are about to be made from ``inputs``; InputChanged after an edit."""
     before = inputs()
     load(scope)
 

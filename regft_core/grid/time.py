@@ -1,7 +1,6 @@
 """How long the grid takes: declared passes times the seconds of a step, measured on this machine once or assumed.
 
-Training, fits and the scores on every set are counted, a training that several cells share for each of them. A worker
-process measures, so that the one that plans keeps its threads and opens no GPU context.
+A worker process measures, so that the one that plans keeps its threads and opens no GPU context.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ Sizes = Callable[[str, EncoderConfig], Mapping[str, SetSize]]
 class Estimate:
     """Time of what is still to train: ``seconds`` on the wall, with ``parallel`` runs at a time.
 
-    ``cells``: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
-    ``unknown``: runs of unknown length, which are not counted; ``note``: why the speed is assumed, with the remedy.
+    ``cells``: cell -> seconds of one worker; ``runs``: for one seed alone. ``unknown``: runs that are not counted;
+    ``note``: why the speed is assumed, with the remedy.
     """
 
     seconds: float
@@ -193,10 +192,7 @@ def cache_folder() -> Path:
 
 
 def measure(request: Mapping[str, Any], *, device: str) -> float:
-    """Time a training step of the encoder, with a new head on the mean, on random rows; return seconds per token.
-
-    On a CPU these are CPU seconds over threads: other load on the machine does not count.
-    """
+    """Time a training step of the encoder on random rows; return seconds per token, on a CPU without other load."""
     import torch
 
     from regft_core.models.heads import autocast

@@ -171,11 +171,7 @@ class SlurmConfig(StrictModel):
 
 
 class ExecutionConfig(StrictModel):
-    """Where and how runs execute.
-
-    Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
-    recorded with it, and one comparison mixes no two of them (``report.mixed_environments``).
-    """
+    """Where and how runs execute; no part of a run's key (``report.mixed_environments``)."""
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     executor: Annotated[str, named_in(EXECUTORS)] = Field("serial", description="a file of regft_core/grid/executors")

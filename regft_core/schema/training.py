@@ -129,10 +129,7 @@ class TrainingConfig(StrictModel):
         return self.checkpoint != "last" or self.epoch_scores
 
     def without_steps(self) -> TrainingConfig:
-        """This protocol for a phase that takes no step: values that only steps read are the defaults.
-
-        So a changed learning rate changes neither such a phase nor its key.
-        """
+        """This protocol for a phase that takes no step: values that only steps read are the defaults, also in keys."""
         return self.model_copy(update={name: type(self).model_fields[name].get_default() for name in ONLY_STEPS_READ})
 
     def settled(self) -> dict[str, Any]:

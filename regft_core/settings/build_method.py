@@ -136,8 +136,8 @@ class MethodBuilder:
     ) -> Method:
         """Return the method that ``document`` (by default its own) describes, on a task if one is given.
 
-        ``trail``: methods whose compute is being matched, outermost first. ``tuned``: values of the shared protocol
-        that are tuned, whatever task a phase has its rows of. Raises ConfigError with everything that is wrong with it.
+        ``trail``: methods whose compute is being matched, outermost first; ``tuned``: values of the shared protocol.
+        Raises ConfigError with everything that is wrong with it.
         """
         document = document or self.document(name, task)
         if document is None:
@@ -210,10 +210,7 @@ class _PhaseBuilder:
         return tuple(phases)
 
     def _protocol(self, path: KeyPath, rows: str | None) -> TrainingConfig | None:
-        """Return the protocol of a phase; None where a value is wrong.
-
-        ``rows``: the task whose rows the phase trains on where that is another one.
-        """
+        """Return the protocol of a phase, whose ``rows`` may be those of another task; None where a value is wrong."""
         shared = self.builder.shared(rows or self.task)
         shared = shared if self.tuned is None else lay(shared, self.tuned)
         laid = lay(shared, self.document, (*path, "training"), "training")
@@ -232,10 +229,7 @@ class _PhaseBuilder:
         return None
 
     def _options(self, names: Iterable[str], phase: str, earlier: Collection[str], path: KeyPath) -> Options:
-        """Return the validated options of the regularisers that stand below ``path``, by name.
-
-        One that takes something from a phase that does not run before its own is a problem.
-        """
+        """Return the validated options of the regularisers that stand below ``path``, by name."""
         options, registry = list[tuple[str, BaseModel]](), self.builder.registry
         for name in names:
             at = (*path, "regularisers", name)

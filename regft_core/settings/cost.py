@@ -1,8 +1,4 @@
-"""Plan of the grid: what ``dvc repro`` would train and what it costs, without building a model.
-
-Cost is counted in steps of plain fine-tuning (a forward pass counts 1, a backward one 2), so that methods can be
-compared before anything ran. What is fitted without steps counts by its passes over the rows.
-"""
+"""Plan of the grid: what ``dvc repro`` would train and what it costs, in steps of plain fine-tuning."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from regft_core.schema.method import Method, Phase, optimiser_steps, phase_cost
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.project import Cell, Project, cells
 
-#: Hub id and configuration of a public set -> labelled training rows as its own page says: nothing that is computed or
-#: stored rests on them.
+#: Hub id and configuration of a public set -> labelled training rows as its own page says; only plans read them.
 TRAINING_ROWS: dict[tuple[str, str | None], int] = {
     ("nyu-mll/glue", "cola"): 8_551,
     ("nyu-mll/glue", "mnli"): 392_702,
@@ -44,9 +39,9 @@ class PlanRow:
     """The plan of one cell: how many ``seeds`` the grid asks for, and of how many the run is ``cached``.
 
     Attributes:
-        rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
-        steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
-        cost: plain-step equivalents of one run, search and trials included; None when unknown.
+        rows: training rows of a run; None where they are not known yet.
+        steps: optimiser steps of one run's fine-tuning.
+        cost: plain-step equivalents of one run, search and trials included.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
     """
 

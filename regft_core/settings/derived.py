@@ -193,8 +193,8 @@ MISSING = "nothing"
 def settings_of(method: Method, registry: Mapping[str, Any], *, acting: bool = False) -> dict[str, Any]:
     """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
-    A phase before the last one, and a regulariser, has a setting of its own, which is True. ``acting`` leaves out
-    regularisers of strength 0: arms with equal settings then train the same bits.
+    An earlier phase, and a regulariser, is a setting, too. ``acting``: without regularisers of strength 0, so that arms
+    with equal settings train the same bits.
     """
     settings: dict[str, Any] = {f"model.{key}": value for key, value in method.config.model.items()}
     for phase in method.phases:

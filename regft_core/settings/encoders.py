@@ -1,7 +1,6 @@
 """Identify encoders: which one a name, an alias or a local directory is, and what it was trained on since pretraining.
 
-Papers and runs spell one encoder in many ways. Two spellings are one encoder when they lead to the same hub id and to
-the same labelled tasks in between. ``Contamination`` warns of tasks that an encoder has seen before.
+Two spellings are one encoder when they lead to the same hub id and to the same labelled tasks in between.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ def named(name: str) -> Encoder:
 def in_directory(path: str, config: Mapping[str, Any]) -> Encoder:
     """The encoder in a local directory: of its place in the hub's cache, or of the origin in its ``config.json``.
 
-    A classifier was trained on something in between, whatever its configuration says of its origin. A directory whose
-    configuration names no origin is an encoder of its own.
+    A classifier was trained on something in between; a directory without an origin is an encoder of its own.
     """
     snapshot = _SNAPSHOT.search(path)
     if snapshot:

@@ -1,12 +1,10 @@
 """Presets: whole ``params.yaml`` files that run in a folder of their own, ``presets/<name>``.
 
-The user's ``params.yaml`` and ``work/`` are left alone. The folder is a small DVC project: tasks, methods, data and
-fetched encoders are links to the project's, the pipeline files are copies, and the run store is the project's own, so
-that equal runs are trained once.
+The folder is a small DVC project: tasks, methods, data and fetched encoders are links to the project's, the pipeline
+files are copies, and the run store is the project's own.
 
-``--scale small`` makes a preset in miniature, in ``presets/<name>.small``, with less of everything that takes time.
-Layer numbers are scaled to the encoder's depth. ``small_scale`` in the new file says what differs, cuts the files of
-methods and tasks likewise (``in_small``), and marks every result.
+``--scale small`` makes a preset in miniature, in ``presets/<name>.small``. ``small_scale`` in the new file says what
+differs, cuts the files of methods and tasks likewise (``in_small``), and marks every result.
 """
 
 from __future__ import annotations
@@ -73,8 +71,7 @@ def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Docum
 def changed(document: Document, changes: Iterable[str]) -> Document:
     """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
 
-    Another ``model.name`` is that of every task whose file names none, and takes the revision away, whichever comes
-    first. Raises ConfigError for a change that cannot be made.
+    Another ``model.name`` comes first and is that of every task. Raises ConfigError for a change that cannot be made.
     """
     for change in sorted(changes, key=lambda text: text.partition("=")[0].strip() != "model.name"):
         key, sign, text = change.partition("=")
@@ -91,10 +88,7 @@ def changed(document: Document, changes: Iterable[str]) -> Document:
 
 
 def put(data: Any, path: tuple[str, ...], value: Any, document: Document) -> None:
-    """Set the value at ``path`` of the data of ``document``, or of a copy; sections that are empty or lacking are made.
-
-    Raises ConfigError where the path leads through a value, or through what an alias repeats elsewhere.
-    """
+    """Set the value at ``path`` of the data of ``document``, or of a copy; lacking sections are made."""
     for part in path[:-1]:
         if data.get(part) is None:
             data[part] = {}
@@ -197,11 +191,7 @@ def link(path: Path, target: Path) -> None:
 
 
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
-    """Make (or bring up to date) the folder of a preset in small; returns it.
-
-    ``changes`` are made before the preset is cut, and but for those of ``_BEFORE_ONLY`` once more after, so that they
-    win over the cuts. Raises ConfigError for a preset or changes that are wrong.
-    """
+    """Make (or bring up to date) the folder of a preset in small; returns it. ``changes`` win over the cuts."""
     changes, file, printed = list(changes), preset_file(root, name), preset_document(root, name).data
     wanted = preset_document(root, name, changes).data
     original = printed["model"]["name"]

@@ -105,8 +105,6 @@ def lay_out_config(root: Path, file: Path) -> Path:
     """Make the folder below ``presets/`` in which a ``config.yaml`` runs, or bring it up to date; return it.
 
     The project's own methods and tasks are links there, but for those that the file holds.
-
-    Raises ConfigError for a file that is no ``config.yaml``.
     """
     document = load_yaml(file, file.parent)
     config = validated(RunConfig, document)

@@ -47,10 +47,7 @@ def referenced_tasks(document: Document) -> Iterator[str]:
 def check_task(
     root: Path, name: str, tasks: Mapping[str, TaskConfig], documents: Mapping[str, Document]
 ) -> Iterator[Found]:
-    """Yield problems and warnings of a task, and of everything that judges it.
-
-    ``tasks`` are those that are right; ``documents`` holds the files read so far.
-    """
+    """Yield problems and warnings of a task, and of everything that judges it; ``tasks`` are those that are right."""
     task, document = tasks[name], documents[task_file(name)]
     yield from _check_kind(task, document)
     yield from _check_metrics(task, document)
@@ -151,11 +148,7 @@ def _check_metrics(task: TaskConfig, document: Document) -> Iterator[Problem]:
 
 
 def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> Iterator[Found]:
-    """Yield problems and warnings of the ``tasks`` of the grid that have folds.
-
-    Problems: seeds without a fold, a choice that rows of other folds would make. Warnings: repeats that the seeds
-    leave incomplete, so that some rows are predicted more often than others.
-    """
+    """Yield seeds without a fold, a choice by rows of other folds, and a warning of repeats that are incomplete."""
     seeds, tuning = params.grid.seeds, params.tuning
     for name, task in tasks.items():
         dev = task.splits.dev
@@ -186,10 +179,7 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
 def check_source(
     root: Path, judged: EvaluationSet, document: Document, at: KeyPath, columns: KeyPath, use: Use
 ) -> Iterator[Found]:
-    """Yield what is wrong with a set: its ``source`` at ``at`` of ``document``, its columns there, and its split.
-
-    A revision that is a branch or tag is a warning.
-    """
+    """Yield what is wrong with a set: its ``source`` at ``at`` of ``document``, its columns there, and its split."""
     source = judged.source
     if isinstance(source, FilesSource):
         yield from _check_file(root, source, judged.declaration, document, columns, use)

@@ -80,14 +80,11 @@ class JobQueue:
     Args:
         jobs, function: each job is one call ``function(job, device=...)`` of a module-level function; all are pickled.
         after: for each job the indices of those that must have ended before it starts, with a result or without.
-        costs: time of each job, in any unit. Short chains of jobs start first, the shortest foremost, so that their
-            scores are there early. Then the longest, so that no long one is left over at the end.
+        costs: time of each job, in any unit. Short chains of jobs start first, for early scores; then the longest.
         on_result: called with (index, result) as each job succeeds.
         devices: on one of which each job runs; ``per_device``: jobs at a time on each.
-        threads: of torch, for every job, since sums on the CPU may depend on it; None leaves torch alone.
+        threads: of torch, for every job; None leaves torch alone.
         settings: the section of ``execution`` that has the executor's name.
-
-    Raises ``ValueError`` when jobs wait for each other in a circle.
     """
 
     def __init__(
@@ -220,10 +217,7 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call.
-
-    Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
-    """
+    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call."""
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):

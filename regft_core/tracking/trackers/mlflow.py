@@ -46,8 +46,8 @@ RECORD = "record.json"
 def log(root: Path, read: Callable[[], list[Entry]]) -> str:
     """Log the runs of the grid's cells, and the report; runs of anything else lose the tag ``current``.
 
-    They go to the database of the project itself where ``root`` is a copy of it for an experiment. DataError where a
-    file of ``work/`` is not what it should be, StoreError where the database cannot be read or written.
+    They go to the database of the project itself where ``root`` is a copy of it for an experiment. StoreError where
+    the database cannot be read or written.
     """
     home = project_root(root)
     with opened(home) as tracker:
@@ -91,11 +91,7 @@ def opened(root: Path) -> Iterator[Tracker]:
 
 
 class Tracker:
-    """The open database.
-
-    ``runs``: identity -> its run, among those that a sync made; ``seen``: ids of the runs that the files hold now,
-    ``created``: how many of them are new.
-    """
+    """The open database. ``runs``: identity -> run; ``seen``: ids of runs that the files hold, ``created`` anew."""
 
     def __init__(self, root: Path) -> None:
         from mlflow import MlflowClient
@@ -153,10 +149,7 @@ class Tracker:
                 self._tag(run, {"dvc.revision": ", ".join(revisions[name] for name in names)})
 
     def put(self, entry: Entry, source: Mapping[str, str], current: bool, parent: str | None = None) -> None:
-        """Log an entry and those nested in it, each of them once; those that are known are tagged.
-
-        ``source``: tags of what is logged now; ``current``: whether it is the project's, no experiment's elsewhere.
-        """
+        """Log an entry and those nested in it, each once, with the tags ``source``; known ones are tagged."""
         run = self.runs.get(entry.identity)
         links = {PARENT: parent} if parent and (current or run is None) else {}
         links |= {"current": "true"} if current else {}

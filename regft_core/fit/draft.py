@@ -248,7 +248,6 @@ class Draft:
         make_folder(self.root, folder, self.params_text(folder, setup), linked)
 
     def task_text(self, setup: Setup) -> str:
-        """Return the task's YAML."""
         rows, asked = self.rows, self.asked
         dev = {"folds": setup.folds, "repeats": self.seed + setup.repeats}
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
@@ -261,7 +260,6 @@ class Draft:
         return head + yaml_text(override | task | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
-        """Return ``params.yaml``."""
         length, cut = self.length(setup.encoder)
         trials = {name: self.preset.trials(name, setup.trainings) for name in setup.methods}
         settings = {name: self.preset.settings(name, setup.trainings, refit=setup.refit) for name in setup.methods}

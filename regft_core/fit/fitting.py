@@ -67,7 +67,6 @@ class Wanted:
 
     @property
     def place(self) -> Path:
-        """The project's folder."""
         return self.here / (self.folder or f"{FOLDER}/{self.asked.file.name.split('.')[0]}")
 
     @property

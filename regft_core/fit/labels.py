@@ -69,7 +69,6 @@ class Labels:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of task: a file of ``regft_core/kinds``."""
         if self.asked is not None:
             return self.asked
         if any(len(parts) > 1 for parts in self.lists.values()):
@@ -111,11 +110,9 @@ class Labels:
         return {**{at: [] for at in empty}, **texts, **lists}
 
     def number(self, text: str) -> float | None:
-        """Return the number that a text is, with the file's decimal mark."""
         return to_number(text, self.decimal)
 
     def order(self, label: str) -> tuple[float, str]:
-        """Return what sorts labels: numbers by their value, before words."""
         value = self.number(label)
         return (math.inf if value is None else value, label)
 
@@ -141,8 +138,6 @@ class Labels:
             if sum(cells[part] > 1 for part in parts) >= MOSTLY * len(parts):
                 return mark
         return None
-
-    # ------------------------------------------------------------------------------------ mistakes
 
     def mistakes(self) -> Iterator[Wrong]:
         """Yield what is wrong with single cells: lists where one label is wanted, numbers that cannot be read."""

@@ -46,7 +46,6 @@ class Asked:
 
     @property
     def files(self) -> list[Path]:
-        """All files of rows, the labelled one first."""
         return [file for file in (self.file, *self.ood, self.unlabelled) if file is not None]
 
     @property
@@ -62,15 +61,12 @@ class Asked:
 
     @property
     def task_name(self) -> str:
-        """The task's name: that of the file, in the letters that names may have."""
         return name_of(self.file)
 
     def problem(self, code: str, option: str, message: str, hint: str) -> Problem:
-        """Return a problem of the file."""
         return Problem(code, str(self.file), 0, option, message, hint)
 
     def of_label(self, wrong: Wrong) -> Problem:
-        """Return a problem of the column of labels."""
         code, message, hint = wrong
         return self.problem(code, "--label", message, hint)
 
@@ -101,7 +97,6 @@ class OwnRows:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The task's metrics, the primary one first."""
         kind = find(self.kind)
         if not kind.has_labels:
             return ("spearman", "r2", "pearson", "mse")
@@ -202,7 +197,6 @@ class Cells(NamedTuple):
 
 
 def cells_of(asked: Asked, rows: Sequence[Row], labels: Labels) -> Cells:
-    """Return the texts and labels of rows."""
     labelled, unlabelled, without_text, problems = list[tuple[Example, list[str]]](), list[str](), 0, list[Problem]()
     for number, row in enumerate(rows):
         cell = labels.of_rows.get(row.position)
@@ -265,9 +259,6 @@ def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
         yield asked.problem("one-text", "--text", message, "name another column")
 
 
-# --------------------------------------------------------------- further files: out of distribution, without labels
-
-
 @dataclass(frozen=True)
 class Elsewhere:
     """A file with the columns and labels of the training file, its usable rows, and its YAML in the task's ``ood``."""
@@ -278,12 +269,10 @@ class Elsewhere:
 
     @property
     def name(self) -> str:
-        """The set's name: that of the file."""
         return name_of(self.file)
 
 
 def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Problem]]:
-    """Return the files of ``asked.ood``, and everything that is wrong with them."""
     found, problems = list[Elsewhere](), list[Problem]()
     for file in asked.ood:
         of = replace(asked, file=file, group=None)

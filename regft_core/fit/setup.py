@@ -51,8 +51,6 @@ class OwnTuning(StrictModel):
 
 
 class OwnPreset(StrictModel):
-    """``pipelines/own_data.yaml``."""
-
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
     methods: NameList = Field(description="in the order in which minutes add them")
     prefer: NameList = Field((), description="report.prefer: those that are among the methods")
@@ -64,7 +62,6 @@ class OwnPreset(StrictModel):
     tuning: OwnTuning
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield names that are preferred or tuned and not compared."""
         listed = *self.always, *self.methods, *self.unlabelled
         named: dict[KeyPath, str] = {("prefer", place): name for place, name in enumerate(self.prefer)}
         named |= {("tuning", "methods", name): name for name in self.tuning.methods}
@@ -90,7 +87,6 @@ class OwnPreset(StrictModel):
         return (trials[0] if len(trials) == 1 else {}) | {f"phases.{phase}.refit": several[phase] for phase in several}
 
     def trainings(self, methods: Sequence[str]) -> int:
-        """Return the trainings of the method that tries most."""
         return max((len(self.tuning.methods.get(name, [])) for name in methods), default=1)
 
 

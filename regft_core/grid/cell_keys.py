@@ -212,5 +212,4 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
 
 
 def grid_rows(project: Project) -> list[PlanRow]:
-    """Return ``plan_rows`` with the runs that exist."""
     return plan_rows(project, lambda cell: cached_seeds(project, cell))

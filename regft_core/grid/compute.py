@@ -75,8 +75,6 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
 
 
 class _Grid:
-    """One stage of one project, whose configuration holds to the end of the stage."""
-
     def __init__(self, project: Project, stage: Stage, only: Sequence[str], say: Callable[[str], None]) -> None:
         self.project, self.root, self.stage, self.only, self.say = project, project.root, stage, only, say
         self.folder = project.root / "work" / stage

@@ -201,7 +201,6 @@ def _drawn(project: Project, task: str) -> dict[str, int]:
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
-    """Return a task as its rows are prepared: without OOD sets where the grid does not have it."""
     config = project.tasks[task]
     return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
 

@@ -49,7 +49,6 @@ def counted(jobs: Sequence[PlannedJob]) -> str:
 
 
 def jobs_of(project: Project, cell: Cell) -> list[Job]:
-    """All runs of a cell, in the order of the seeds."""
     return [Job(str(project.root), cell.method, cell.task, str(cell.size), seed) for seed in project.params.grid.seeds]
 
 

@@ -94,7 +94,6 @@ def _only(what: str, name: str | None, listed: Sequence[str]) -> str:
 
 
 def _require_judged(project: Project, cell: Cell) -> None:
-    """Raise DataError unless the cell was evaluated as it is configured now."""
     keys = cell_keys(project.snapshot(), cell)["evaluate"]
     folder = Work(project.root).folder("evaluate", cell)
     if not is_current(folder, keys):

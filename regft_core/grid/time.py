@@ -241,7 +241,6 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
 
 
 def unprepared(task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
-    """Return the size of ``train`` only, with full rows."""
     return {"train": SetSize(0, encoder.max_length * encoder.windows)}
 
 

@@ -124,7 +124,6 @@ class Phase:
         return self.repeat.times if self.repeat is not None else 1
 
     def ratio(self, registry: Registry) -> float:
-        """Declared cost of one step relative to plain fine-tuning."""
         return declared_cost((registry[name], options) for name, options in self.regularisers).ratio
 
     def teachers(self, registry: Registry) -> list[str]:
@@ -162,12 +161,10 @@ class Method:
 
     @property
     def finetune(self) -> Phase:
-        """The last phase."""
         return self.phases[-1]
 
     @property
     def training(self) -> TrainingConfig:
-        """The protocol of the fine-tuning phase."""
         return self.finetune.training
 
     def encoder(self, shared: EncoderConfig, phase: Phase | None = None) -> EncoderConfig:
@@ -181,7 +178,6 @@ class Method:
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})
 
     def phase(self, name: str) -> Phase:
-        """The phase of a name that the method has."""
         return next(phase for phase in self.phases if phase.name == name)
 
 
@@ -196,9 +192,6 @@ def is_name(text: str) -> bool:
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
-# -------------------------------------------------------------------- passes, in steps of plain fine-tuning
-
-
 def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
     """Optimiser steps of one run on ``rows`` examples; None when that needs an unknown ``rows``."""
     if training.epochs == 0:
@@ -211,7 +204,6 @@ def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
 
 
 def epoch_steps(training: TrainingConfig, rows: int) -> int:
-    """Optimiser steps of one epoch over ``rows`` examples."""
     return math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
 
 

@@ -125,11 +125,9 @@ class TuningConfig(StrictModel):
 
     @property
     def rounds(self) -> int:
-        """How often a trial is trained."""
         return self.folds or 1
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Two ways to judge a trial; nothing to try."""
         on_dev = self.selection == "dev_as_published"
         if on_dev and self.folds is not None:
             yield ("folds",), "selection: dev_as_published sets no training rows aside; remove folds"

@@ -62,12 +62,10 @@ class HubSource(StrictModel):
 
     @property
     def title(self) -> str:
-        """The set, as messages name it."""
         return "/".join(filter(None, [self.id, self.config]))
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Names of the folders that hold its splits."""
         return self.id.replace("/", "--"), self.config or "default", self.revision
 
 
@@ -82,12 +80,10 @@ class PackageSource(StrictModel):
 
     @property
     def title(self) -> str:
-        """The set, as messages name it."""
         return f"{self.name} {self.version}"
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Names of the folders that hold its splits."""
         return self.name, self.reader, f"{self.version}-{self.sha256[:12]}"
 
 

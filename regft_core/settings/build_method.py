@@ -46,8 +46,6 @@ class MethodBuilder:
         self._files: dict[str, Document | None] = {}
         self._derived: dict[str, tuple[str, Change] | None] = {}
 
-    # -------------------------------------------------------------------------------- documents
-
     def knows(self, name: str) -> bool:
         """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
         found = find(self.root, METHODS, name) or self.derivation(name)
@@ -123,8 +121,6 @@ class MethodBuilder:
             document = lay(document, self.params, ("task_settings", task, "methods", name))
         return _with_own_sources(document, file)
 
-    # ---------------------------------------------------------------------------------- methods
-
     def build(
         self,
         name: str,
@@ -175,8 +171,6 @@ class MethodBuilder:
 
 @dataclass(frozen=True)
 class _PhaseBuilder:
-    """Builds the phases of one method from the arguments of :meth:`MethodBuilder.build`; adds to ``problems``."""
-
     builder: MethodBuilder
     name: str
     document: Document
@@ -293,7 +287,6 @@ def _lent(method: Method, name: str) -> Iterator[Phase]:
 
 
 def names_of(document: Document | None, key: str) -> list[str]:
-    """Return the names that stand under a key of a method's file, as far as they can be ones."""
     value = document.data.get(key) if document is not None else None
     items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [item for item in items if isinstance(item, str) and is_name(item)]

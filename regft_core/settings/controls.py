@@ -46,7 +46,6 @@ class Control:
 
     @property
     def kind(self) -> str:
-        """Say whether it takes the ingredient away or puts something in its place."""
         return "control" if self.zero else "replacement"
 
     def __str__(self) -> str:
@@ -127,7 +126,6 @@ def warnings_of(builder: MethodBuilder, methods: Mapping[str, Method], controls:
 
 
 def missing(controls: Iterable[Control]) -> list[str]:
-    """Return the names of the controls that are not listed, each once."""
     return list(dict.fromkeys(control.name for control in controls if not control.listed))
 
 

@@ -55,7 +55,6 @@ class PlanRow:
 
     @property
     def to_train(self) -> int:
-        """Seeds whose run is not in the store."""
         return self.seeds - self.cached
 
 

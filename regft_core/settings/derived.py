@@ -89,7 +89,6 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
 
 
 def flipped(document: Document, arm: str, change: Change) -> Document:
-    """The document of the control ``change`` of ``arm``, whose own is ``document``."""
     data = {key: value for key, value in document.data.items() if key not in WORDS}
     inherited = dict(document.data.get("sources") or {})
     if change.plain is not None:
@@ -138,7 +137,6 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
 
 
 def _stepping(data: Mapping[str, Any]) -> list[str]:
-    """Phases that take steps."""
     protocols = {name: phase.get("training") for name, phase in _phases(data).items()}
     return [name for name, own in protocols.items() if not isinstance(own, dict) or own.get("epochs") != 0]
 
@@ -237,7 +235,6 @@ def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
 
 
 def undeclared(paths: Iterable[str], declared: Sequence[str]) -> list[str]:
-    """Return the paths that no ``declared`` path names or contains; ``phases.finetune.`` may stand before it."""
     above = [path.removeprefix(f"phases.{FINETUNE}.") for path in declared]
     return [path for path in paths if not any(f"{path}.".startswith(f"{one}.") for one in above)]
 

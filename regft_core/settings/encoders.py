@@ -40,7 +40,6 @@ class Encoder:
 
     @property
     def title(self) -> str:
-        """For tables and sentences, without the organisation."""
         return self.name.rstrip("/").rpartition("/")[2] + "".join(f", tuned on {task}" for task in self.trained_on)
 
     def after(self, *tasks: str) -> Encoder:
@@ -89,12 +88,7 @@ def between_phases(phases: Mapping[str, Mapping[str, Any]], task: str) -> tuple[
     return list(trained.values())[-1]
 
 
-# ------------------------------------------------------------------------------- tasks that encoders have seen before
-
-
 class SeenConfig(StrictModel):
-    """Training data of some encoders."""
-
     encoders: SomeItems[str]
     source: str = Field(min_length=1, description="who says so")
     tasks: dict[Name, str] = Field(min_length=1, description="task -> the data set as the source calls it")

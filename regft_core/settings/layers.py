@@ -137,9 +137,6 @@ def all_sizes(params: Params) -> list[Size]:
     return list(dict.fromkeys(size for task in params.grid.tasks for size in sizes_of(params, task)))
 
 
-# ------------------------------------------------------------------------------------ where values are from
-
-
 def settings_lines(project: Project) -> list[str]:
     """Return a line per layer that changes something, weakest first: each value with the file and line it came from."""
     builder, tasks = project.builder, project.params.grid.tasks

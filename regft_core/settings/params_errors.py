@@ -33,7 +33,6 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
 
 def check_params(root: Path, params: Params, document: Document) -> Iterator[Found]:
-    """Yield problems and warnings of a ``params.yaml``."""
     lists: list[KeyPath] = [("grid", "tasks"), ("grid", "sizes"), ("grid", "seeds"), ("methods",), ("evaluations",)]
     lists += [("ood",), ("trackers",), ("report", "decide_by"), ("report", "published")]
     lists += [("report", "averages", name) for name in params.report.averages]
@@ -90,7 +89,6 @@ def unlisted(params: Params, what: Literal["task", "method"], name: str, documen
 
 
 def duplicates(document: Document, path: KeyPath) -> Iterator[Problem]:
-    """Yield values that a list in ``document`` holds twice."""
     values = document.value(path)
     for i, value in enumerate(values if isinstance(values, list) else ()):
         if value in values[:i]:
@@ -112,7 +110,6 @@ def _check_plug_in(catalogue: Catalogue, name: str, function: str, example: str)
 
 
 def check_model(root: Path, model: EncoderConfig, document: Document) -> Iterator[Found]:
-    """Yield problems and warnings of the section ``model`` as it stands in ``document``."""
     name, revision, at = model.name, model.revision, ("model", "revision")
     try:
         is_local = name in ALIASES or what_is(expand(root, name)) == "a directory"
@@ -212,7 +209,6 @@ def check_evaluations(
 
 
 def check_store(root: Path, store: StoreConfig, document: Document) -> list[Problem]:
-    """Problems of the ``store`` section."""
 
     def wrong(code: str, message: str) -> list[Problem]:
         hint = "give a folder of its own, for instance .regft, or one outside the project"

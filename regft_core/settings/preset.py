@@ -166,7 +166,6 @@ def _seen_from_folder(path: str) -> str:
 
 
 def write_changed(path: Path, text: str) -> None:
-    """Write a file whose content is another, so that DVC and people see what changed."""
     if not (path.is_file() and path.read_text(encoding="utf-8") == text):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -185,9 +184,6 @@ def link(path: Path, target: Path) -> None:
     if target.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(relative)
-
-
-# ------------------------------------------------------------------------------------ --scale small
 
 
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
@@ -249,7 +245,6 @@ def capped(value: Any, scale: float, key: str = "", encoder: str = "") -> Any:
 
 
 def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
-    """Return what differs from the preset, in sentences."""
     seeds, full = (plural(len(grid["seeds"]), "seed") for grid in (data["grid"], printed["grid"]))
     own, theirs = data["model"]["name"], printed["model"]["name"]
     epochs = (data.get("training") or {}).get("epochs", CAPS["epochs"])

@@ -134,7 +134,6 @@ class Project:
         return None if weights is None or of_task is None else weights / of_task
 
     def trials(self, name: str) -> list[Trial]:
-        """Return the settings that are tried for a method, in order; none where nothing of it is tuned."""
         return trials_of(self.params.tuning, self.methods[name])
 
     def tuned(self, name: str, task: str | None, values: Mapping[str, Any]) -> tuple[Method, TrainingConfig]:
@@ -174,9 +173,6 @@ def named_cells(project: Project, names: Sequence[str]) -> list[Cell]:
     for name in names:
         check_listed(project, **dict(zip(("method", "task"), name.split("/", 1))))
     return [cell for cell in cells(project) if cell.method in names or f"{cell.method}/{cell.task}" in names]
-
-
-# ------------------------------------------------------------------------------------ trials
 
 
 def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:

@@ -81,13 +81,11 @@ class Numbers(StrictModel):
     lower: bool = Field(False, description="the claim is that they are lower")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield a list of other numbers that is not as long."""
         if self.than and len(self.than) != len(self.names):
             yield ("than",), f"than names {len(self.than)} numbers beside {len(self.names)} in names"
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """(number, number of the other method)."""
         return list(zip(self.names, self.than or self.names, strict=True))
 
 
@@ -113,11 +111,9 @@ class Claim(StrictModel):
 
     @property
     def of_cost(self) -> bool:
-        """Whether it is about what a method costs."""
         return self.measure in ("passes", "memory")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield columns of a claim on cost, or none of another; a limit of no cost; numbers beside another measure."""
         if self.of_cost == bool(self.columns):
             yield ("columns",), "a claim on cost names no columns" if self.of_cost else "a claim names columns"
         if self.at_most != 1 and not self.of_cost:
@@ -138,8 +134,6 @@ class Claim(StrictModel):
 
 
 class PublishedConfig(StrictModel):
-    """One table of one paper."""
-
     paper: str = Field(min_length=1)
     table: str = Field(min_length=1, description="as the paper numbers it; ``prose`` for numbers of its text")
     what: str = Field(min_length=1, description="what it shows, in own words")

@@ -66,7 +66,6 @@ class Reader:
         self.tasks: dict[str, TaskConfig] = {}
 
     def note(self, found: Iterable[Found]) -> None:
-        """Add what a check found."""
         for one in found:
             if isinstance(one, Problem):
                 self.problems.append(one)
@@ -138,7 +137,6 @@ class Reader:
         return document
 
     def _chosen(self, name: str) -> bool:
-        """Whether ``ood`` of the params file lets a set judge."""
         return self.ood == "all" or (self.ood != "none" and name in self.ood)
 
     def _left_out(self, name: str, config: OodConfig) -> LeftOut | None:
@@ -304,7 +302,6 @@ def _on_tasks(
 
 
 def _read_rows(reader: Reader, method: Method, document: Document) -> None:
-    """Read the tasks whose rows phases of a method train on."""
     for phase in method.phases:
         if phase.data.task is not None:
             at = ("phases", phase.name, "data", "task")

@@ -95,7 +95,6 @@ def _task(project: Project, name: str, cell: Cell) -> dict[str, Any]:
 
 
 def of_seed(config: str, seed: int) -> str:
-    """Return a ``config.yaml`` with one of its seeds alone."""
     data = yaml.load(config, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     data["params"]["grid"]["seeds"] = [seed]
     return yaml_text(data)

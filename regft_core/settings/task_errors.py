@@ -47,7 +47,6 @@ def referenced_tasks(document: Document) -> Iterator[str]:
 def check_task(
     root: Path, name: str, tasks: Mapping[str, TaskConfig], documents: Mapping[str, Document]
 ) -> Iterator[Found]:
-    """Yield problems and warnings of a task, and of everything that judges it; ``tasks`` are those that are right."""
     task, document = tasks[name], documents[task_file(name)]
     yield from _check_kind(task, document)
     yield from _check_metrics(task, document)
@@ -84,7 +83,6 @@ def check_task(
 def _check_generated(
     at: KeyPath, source: Source, kind: str, labels: tuple[str, ...] | None, document: Document
 ) -> Iterator[Problem]:
-    """Yield a kind or labels that generated rows do not have."""
     if not isinstance(source, BuiltinSource):
         return
     theirs = GENERATED[source.generator]
@@ -173,9 +171,6 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
             yield document.problem("chosen-by-judges", ("tuning", "selection"), message, "set selection: split")
 
 
-# ------------------------------------------------------------------------------------ where rows come from
-
-
 def check_source(
     root: Path, judged: EvaluationSet, document: Document, at: KeyPath, columns: KeyPath, use: Use
 ) -> Iterator[Found]:
@@ -244,7 +239,6 @@ def _is_below_data(root: Path, split: str) -> bool:
 
 
 def file_name(split: str) -> str:
-    """The file of a ``files`` split, for messages."""
     return f"data/{below_data(split).as_posix()}"
 
 

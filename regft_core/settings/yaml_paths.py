@@ -39,12 +39,10 @@ def no_project(root: Path, name: str = "params.yaml", what: str = "a project") -
 
 
 def task_file(name: str) -> str:
-    """The file of a task, relative to the project."""
     return f"{TASKS}/{name}.yaml"
 
 
 def method_file(name: str) -> str:
-    """The file of a method, relative to the project."""
     return f"{METHODS}/{name}.yaml"
 
 

@@ -119,7 +119,6 @@ class _CellFiles:
         self.end = int(work.result_file("finetune", cell).stat().st_mtime * 1000)
 
     def _current(self, records: Iterable[R]) -> dict[int, R]:
-        """Seed -> its record, of the runs as they are now."""
         return {one.seed: one for one in records if one.seed in self.runs and one.key == self.runs[one.seed].key}
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
@@ -210,7 +209,6 @@ class _CellFiles:
         return replace(entry, nested=phases if len(phases) > 1 else ())
 
     def _stored(self, key: str, name: str) -> Path:
-        """A file of a stored run, which may not be there."""
         return self.store / "runs" / key[:2] / key / name
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:

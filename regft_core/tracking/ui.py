@@ -38,7 +38,6 @@ an edit of `params.yaml` and press *Compare*: the parameters that differ are the
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens on a port of this machine."""
     with socket.socket() as probe:
         # As servers do; else a port whose last connections are fading looks taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,7 +49,6 @@ def is_free(port: int) -> bool:
 
 
 def require_port(port: int) -> None:
-    """Raise RegftError when the port is taken."""
     if not is_free(port):
         raise RegftError("port-taken", f"port {port} of {HOST} is taken\n    -> run again with another --port")
 
@@ -91,7 +89,6 @@ def database_uri(root: Path) -> str:
 
 
 def experiment_tags(cells: Sequence[Entry]) -> dict[str, str]:
-    """The tags of the experiment: its note and its shared view."""
     return {
         # "model training" rather than the generative-AI pages, which newer releases open first
         "mlflow.experimentKind": "custom_model_development",

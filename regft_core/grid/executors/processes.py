@@ -105,7 +105,6 @@ class _Worker:
             self.kill()  # after an error of its GPU a process cannot use it any more: every later job would fail
 
     def kill(self) -> None:
-        """Kill the process and all that it started."""
         if self._pool is None:
             return
         for process in list((self._pool._processes or {}).values()):

@@ -166,7 +166,6 @@ class Tracker:
             self.put(nested, source, current, run_id)
 
     def _create(self, entry: Entry, links: Mapping[str, str]) -> str:
-        """Log an entry as a new run; return its id."""
         about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
         run_id = self._new(entry.name, entry.start, entry.kind)
@@ -213,7 +212,6 @@ class Tracker:
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
 
     def _write(self, run_id: str, files: Mapping[str, str | Path | pd.DataFrame | Figure]) -> None:
-        """Log texts, files, tables and figures as a run's artifacts."""
         for name, content in files.items():
             if isinstance(content, Path):
                 folder = str(PurePosixPath(name).parent)
@@ -232,7 +230,6 @@ class Tracker:
 
 
 def _source_tags(root: Path) -> dict[str, str]:
-    """Tags that name the pipeline, and the commit of the project when a run is first logged."""
     tags = {f"{SOURCE}.name": "dvc.yaml", f"{SOURCE}.type": "LOCAL"}
     if commit := git(root, "rev-parse", "--verify", "HEAD"):
         changed = git(root, *CHANGED)

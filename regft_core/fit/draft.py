@@ -99,14 +99,9 @@ class Draft:
     def execution(self) -> dict[str, Any]:
         """The section of the user's ``params.yaml``; worker processes on a CPU are as many as its cores."""
         section = {"executor": "processes"} | (of_the_machine(self.root).get("execution") or {})
-        if section["executor"] == "processes" and self._on_cpu:
+        if section["executor"] == "processes" and visible_devices(section.get("device", "auto")) == ["cpu"]:
             section["workers"] = min(64, max(1, cores() // section.get("threads", 1)))
         return section
-
-    @cached_property
-    def _on_cpu(self) -> bool:
-        section = of_the_machine(self.root).get("execution") or {}
-        return visible_devices(section.get("device", "auto")) == ["cpu"]
 
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
@@ -135,7 +130,8 @@ class Draft:
             folder = Path(name).resolve()  # links are relative
             self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
             project = open_project(folder, check_composition=False)
-            if self._on_cpu:  # what has to be measured is measured here
+            on_cpu = visible_devices(self.execution.get("device", "auto")) == ["cpu"]
+            if on_cpu:  # what has to be measured is measured here
                 execution = project.params.execution.model_copy(update={"executor": "serial"})
                 project = replace(project, params=project.params.model_copy(update={"execution": execution}))
             task, encoder = project.tasks[self.task], project.model(self.task)
@@ -147,7 +143,7 @@ class Draft:
             if all(unread(self.rows.examples, encoder, self.lengths[encoder]) for encoder in self.encoders):
                 self.refused |= dict.fromkeys(self._trained, "it trains the encoder, which does not read these texts")
             execution = ExecutionConfig.model_validate(self.execution)
-            can_be_serial = self._on_cpu and execution.executor == "processes"
+            can_be_serial = on_cpu and execution.executor == "processes"
 
             def runs(setup: Setup) -> list[Price]:
                 prices = price(setup.encoder, setup.folds, setup.trainings)

@@ -120,10 +120,7 @@ def _params_text(task: str, *, own: bool, model: str) -> str:
 
 
 def new_method(root: Path, name: str) -> list[Path]:
-    """Write the files of a method ``name`` and return their paths, relative to ``root``.
-
-    Raises ConfigError: the name is none of a Python file, or is taken; nothing is written then.
-    """
+    """Write the files of a method ``name`` and return their paths, relative to ``root``. Raises ConfigError."""
     use_project(root)
     files = {
         Path("methods") / f"{name}.py": "method.txt",

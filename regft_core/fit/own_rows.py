@@ -119,10 +119,7 @@ class OwnRows:
 
     @property
     def in_every_fold(self) -> list[int]:
-        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone.
-
-        At least ``LEAST_ROWS`` there, so that some folds are left.
-        """
+        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone."""
         counts = sorted(self.counts.values(), reverse=True)
         return counts if min(counts, default=0) >= LEAST_ROWS else [max(LEAST_ROWS, count) for count in counts[1:2]]
 

@@ -7,7 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,10 +117,7 @@ MULTILINGUAL = ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", "
 
 
 def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str | None:
-    """Return why an encoder does not read the texts, and what does; None where it seems to.
-
-    ``lengths``: of the examples with its tokenizer.
-    """
+    """Return why an encoder does not read the texts, and what does; None where it seems to."""
     unknown, other = lengths.unknown / max(1, lengths.total), other_script(examples)
     if unknown > WORTH_UNKNOWN:
         why = f"{share(unknown)} of the tokens are not in its vocabulary"
@@ -218,23 +214,22 @@ def choose(
         needed = math.ceil(seconds(least) / 60)
         hint = f"give --minutes {needed} or more, or fewer rows ({plural(rows, 'row')} now)"
         raise ConfigError([Problem("too-few-minutes", "--minutes", 0, "", message, hint)])
-    names = [name for name in methods if name not in setup.methods]
-    steps: list[tuple[str, Callable[[Setup], Setup]]] = [(name, _with(name)) for name in names]
-    trainings = [
-        (f"{count} trainings of each tuned method", partial(_tried, preset, count))
-        for count in range(2, preset.trainings(methods) + 1)
-    ]
+    steps: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods if name not in setup.methods]
+    counts = range(2, preset.trainings(methods) + 1)
+    trainings = [(f"{count} trainings of each tuned method", {"trainings": count}) for count in counts]
     steps = [*steps[:1], *trainings[:1], *steps[1:], *trainings[1:]]  # the second training after the second method
     if may_forecast:
-        steps.append(("a forecast for more rows", lambda setup: replace(setup, forecast=True)))
+        steps.append(("a forecast for more rows", {"forecast": True}))
     # More folds and repeats make every number more precise: of few rows they come first, else they take what is left.
-    repeats = f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)
+    repeats = f"{MOST_REPEATS} repeats of the folds", {"repeats": MOST_REPEATS}
     steps.insert(0 if rows <= FEW_ROWS else len(steps), repeats)
     if not preset.refit.keys().isdisjoint(setup.methods):  # two trainings, where a repeat is five
-        steps.insert(0, ("more trainings of the final model", lambda setup: replace(setup, refit=True)))
+        steps.insert(0, ("more trainings of the final model", {"refit": True}))
     dearer = [(f"{folds[0]} folds", replace(setup, folds=folds[0]))] if setup.folds < folds[0] else []
-    for what, grown in steps:
-        larger = grown(setup)
+    for what, more in steps:
+        if more.get("trainings", 0) > preset.trainings(setup.methods):
+            continue
+        larger = replace(setup, **more or {"methods": (*setup.methods, what)})
         if seconds(larger) <= budget:
             setup = larger
         else:
@@ -245,14 +240,6 @@ def choose(
     # A first method comes before repeats, and so costs less than it does beside them.
     wanted = min(seconds(one) for one in (larger, *starts) if one is larger or what in one.methods)
     return setup, f"{what} from --minutes {math.ceil(wanted / 60)}"
-
-
-def _with(method: str) -> Callable[[Setup], Setup]:
-    return lambda setup: replace(setup, methods=(*setup.methods, method))
-
-
-def _tried(preset: OwnPreset, count: int, setup: Setup) -> Setup:
-    return replace(setup, trainings=count) if count <= preset.trainings(setup.methods) else setup
 
 
 def reading(method: Method, texts: int) -> Method:

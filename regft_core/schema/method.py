@@ -25,10 +25,7 @@ FINETUNE = "finetune"
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes over the encoder as declared by a regulariser: per optimiser step and batch, or per row of a fit.
-
-    Three views in one forward are ``forward=3``.
-    """
+    """Passes over the encoder that a regulariser declares: per optimiser step and batch, or per row of a fit."""
 
     forward: float = 1.0
     backward: float = 1.0

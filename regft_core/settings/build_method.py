@@ -1,7 +1,4 @@
-"""From a method's file and what is laid over it to the method as it runs on a task.
-
-Options of its phases are validated against its regularisers; a phase's protocol has the phase's own values.
-"""
+"""From a method's file and what is laid over it to the method as it runs on a task."""
 
 from __future__ import annotations
 
@@ -153,10 +150,7 @@ class MethodBuilder:
         for key in ("control_for", "controlled_by", "variant_of", "combines"):
             for i, target in enumerate(getattr(config, key)):
                 at = (key, i) if (key, i) in document.places else (key,)
-                if target == name:
-                    hint = "name the method it belongs to"
-                    yield document.problem("refers-to-itself", at, f"a method cannot be in its own '{key}'", hint)
-                elif not self.knows(target):
+                if not self.knows(target):
                     yield missing(self.root, METHODS, target, document, at)
         known = paths(document.data)
         for path in config.sources:

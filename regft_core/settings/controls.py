@@ -30,11 +30,8 @@ PLAIN = "vanilla"
 class Control:
     """A control of a listed method: ``name`` is a listed arm, or one to list.
 
-    Attributes:
-        differs_by: how its settings differ from the method's, in a sentence.
-        zero: whether it takes the ingredient away; else it has something in the ingredient's place.
-        declared: the control that the method declares; ``name`` trains the same.
-        listed: whether the grid has it.
+    ``differs_by``: how its settings differ, in a sentence. ``zero``: whether it takes the ingredient away and puts
+    nothing in its place. ``declared``: the control that the method declares; ``name`` trains the same.
     """
 
     name: str

@@ -142,10 +142,7 @@ def sized_cost(
 
 
 def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
-    """The plan as text, with totals; ``?`` stands for what cannot be known yet.
-
-    ``seconds``: of one worker for what a cell still has to train.
-    """
+    """The plan as text, with totals; ``seconds``: of one worker for what a cell still has to train."""
     lines: list[tuple[str, ...]] = [("method", "seeds", "cached", "steps", "plain steps", "time")]
     for row in sorted(rows, key=lambda row: (row.cell.task, str(row.cell.size))):
         if (title := f"{row.cell.task}-{row.cell.size}") not in (line[0] for line in lines):

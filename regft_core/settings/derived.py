@@ -1,11 +1,8 @@
 """Controls of an arm that need no file of their own: the same arm with one ingredient flipped, or without its method.
 
 The control ``random`` of the arm ``dps_mix`` is the arm ``dps_mix_random``. What it flips is declared by the method's
-regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inherits everything else from its arm:
-settings of ``params.yaml`` and of a task, and tuned values.
-
-An arm that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings, without all
-that its method's file says. The last functions compare two arms, option by option.
+regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inherits everything else from its arm. An arm
+that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings.
 """
 
 from __future__ import annotations
@@ -34,11 +31,8 @@ _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_sha
 class Change:
     """One control that is declared for an arm.
 
-    Attributes:
-        why: what the control lacks or has instead, in a few words.
-        values: laid over the arm; a regulariser whose options are None is removed.
-        plain: plain fine-tuning in place of the arm: with the ``shared`` protocol, or ``matched`` to the arm's compute.
-        zero: whether the ingredient is taken away and nothing put in its place.
+    ``values`` are laid over the arm; a regulariser whose options are None is removed. ``plain``: plain fine-tuning in
+    place of the arm, with the ``shared`` protocol or ``matched`` to its compute. ``zero``: as of :class:`Control`.
     """
 
     why: str

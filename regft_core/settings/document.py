@@ -1,8 +1,7 @@
 """Read one YAML file into plain values that remember their lines.
 
-A safe subset: one mapping per file, no tags, no merge keys, bounded size and
-depth, no key twice. The parser is DVC's own (ruamel.yaml on libyaml), so that both see the same values: DVC hashes
-those that its parser sees. Its nodes carry the lines; its round-trip loader would take eight times as long.
+A safe subset: one mapping per file, no tags, no merge keys, bounded size and depth, no key twice. The parser is DVC's
+own (ruamel.yaml on libyaml), so that both see the same values; its round-trip loader takes eight times as long.
 """
 
 from __future__ import annotations
@@ -124,10 +123,7 @@ def yaml_text(data: Any) -> str:
 
 
 def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
-    """Read a YAML mapping, or what a file would be with this ``text``; messages name it relative to ``root``.
-
-    Raises ConfigError with the line and the remedy: the file is missing or not such a mapping.
-    """
+    """Read a YAML mapping, or what a file would be with this ``text``. Raises ConfigError relative to ``root``."""
     file = relative_name(path, root)
     if text is None:
         text = _read(path, file)
@@ -200,10 +196,7 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
 
 
 def _value(node: Any, path: KeyPath, file: str, lines: dict[KeyPath, int]) -> Any:
-    """Return what stands at ``path``, and put the lines of keys and items into ``lines``.
-
-    Raises ConfigError for valid YAML that is refused here.
-    """
+    """Return what stands at ``path``, and put the lines of keys and items into ``lines``. Raises ConfigError."""
     if len(path) > MAX_DEPTH or len(lines) > MAX_NODES:
         message = f"nested deeper than {MAX_DEPTH} levels, or too large"
         raise _refused("too-deep", file, node, path, message, "flatten it")

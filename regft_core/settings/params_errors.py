@@ -60,10 +60,7 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
 
 
 def check_version(document: Document, ours: str = __version__) -> list[str]:
-    """Return the warning of a file that was written for an earlier version of regft (``regft: 0.1.0``).
-
-    Raises ConfigError for one of a later version: further problems would only be its consequences.
-    """
+    """Return the warning of a file for an earlier version of regft (``regft: 0.1.0``); ConfigError for a later one."""
     written = document.data.get("regft")
     if not isinstance(written, str) or not re.match(PATTERN, written) or written == ours:
         return []  # absent, or a problem that the schema names
@@ -141,10 +138,7 @@ def moves(revision: str) -> bool:
 def check_report(
     params: Params, document: Document, tasks: Mapping[str, TaskConfig], left_out: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
-    """Yield tasks and sets in ``report.averages`` and ``report.decide_by`` that are not in the grid.
-
-    An average over a set that is ``left_out`` has no value, and is no mistake.
-    """
+    """Yield tasks and sets in ``report.averages`` and ``report.decide_by`` that are neither there nor ``left_out``."""
     places: list[tuple[KeyPath, str, str]] = [
         (("report", "averages", average, i), *split_part(text))
         for average, parts in params.report.averages.items()
@@ -203,7 +197,6 @@ def check_evaluations(
 
 
 def check_store(root: Path, store: StoreConfig, document: Document) -> list[Problem]:
-
     def wrong(code: str, message: str) -> list[Problem]:
         hint = "give a folder of its own, for instance .regft, or one outside the project"
         return [document.problem(code, ("store", "path"), f"'{store.path}' {message}", hint)]

@@ -69,10 +69,7 @@ def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Docum
 
 
 def changed(document: Document, changes: Iterable[str]) -> Document:
-    """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
-
-    Another ``model.name`` comes first and is that of every task. Raises ConfigError for a change that cannot be made.
-    """
+    """``document`` with ``KEY=VALUE`` changes; another ``model.name`` comes first and is that of every task."""
     for change in sorted(changes, key=lambda text: text.partition("=")[0].strip() != "model.name"):
         key, sign, text = change.partition("=")
         path = tuple(key.strip().split("."))

@@ -1,11 +1,8 @@
 """Numbers printed in papers: ``published/<paper>_<table>.yaml``, as facts with their table, row and unit.
 
 A file is one table, or the numbers that a paper prints in its prose. A row that the paper took from elsewhere is never
-compared with ours. Where a printed average does not follow from the numbers beside it, ``recomputed`` has what follows
-and ``misprints`` says it in words (``tests/papers`` recomputes the shipped tables, and checks that names in them
-agree). A claim is about each encoder and each training size whose rows have all of its methods.
-
-Nothing here changes a run; ``report.published`` names the files to print beside ours.
+compared with ours. ``tests/papers`` recomputes the shipped tables, and checks that names in them agree. A claim is
+about each encoder and each training size whose rows have all of its methods.
 """
 
 from __future__ import annotations

@@ -101,10 +101,7 @@ def of_seed(config: str, seed: int) -> str:
 
 
 def lay_out_config(root: Path, file: Path) -> Path:
-    """Make the folder below ``presets/`` in which a ``config.yaml`` runs, or bring it up to date; return it.
-
-    The project's own methods and tasks are links there, but for those that the file holds.
-    """
+    """Make the folder below ``presets/`` in which a ``config.yaml`` runs, or bring it up to date; return it."""
     document = load_yaml(file, file.parent)
     config = validated(RunConfig, document)
     folder = root / FOLDER / f"{next(iter(config.methods), 'config')}-{sha256_text(canonical_json(document.data))[:8]}"

@@ -108,9 +108,6 @@ def _check_labels(
             shown = ", ".join(f"{label}: {other}" for label, other in label_map.items())
             hint = f"label_map takes each of {listing(own)} to one of {listing(theirs)}, and all of these are reached"
             yield document.problem("labels-differ", at, f"labels do not meet those of the set: {{{shown}}}", hint)
-    elif config.label_map is not None:
-        message = "'label_map' is for classification, and targets are compared as they are"
-        yield document.problem("classification-only", at, message, "remove it")
 
 
 def _check_kind(task: TaskConfig, document: Document) -> Iterator[Problem]:
@@ -214,10 +211,7 @@ def _check_file(
 
 
 def same_rows(root: Path, one: Source, split: str, other: Source, other_split: str) -> bool:
-    """Whether two splits hold the same rows: one file under two names, or one split of one set.
-
-    Revisions, options and case do not count: they vary a set, and its training rows stay its own.
-    """
+    """Whether two splits hold the same rows: one file under two names, or one split of one set in any revision."""
     if isinstance(one, FilesSource) and isinstance(other, FilesSource):
         first, second = root / "data" / below_data(split), root / "data" / below_data(other_split)
         try:

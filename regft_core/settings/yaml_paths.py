@@ -63,10 +63,7 @@ def ships(folder: str, name: str) -> bool:
 
 
 def read(root: Path, folder: str, name: str) -> Document | None:
-    """Read the file of a name, without ``override``; None when there is none.
-
-    Raises ConfigError: it cannot be read, or a shipped file has its name and it does not say which of them counts.
-    """
+    """Read the file of a name, without ``override``; None when there is none. Raises ConfigError."""
     path = find(root, folder, name)
     if path is None:
         return None
@@ -92,10 +89,7 @@ def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath)
 
 
 def store_path(root: Path, params: Params) -> Path:
-    """The run store's directory, shared by the experiments of a project: a relative path starts at ``project_root``.
-
-    Raises ValueError for a home directory that cannot be found (``check_store`` says where).
-    """
+    """The run store's directory, below ``project_root``. Raises ValueError for a home directory that is not found."""
     return expand(project_root(root), params.store.path)
 
 

@@ -38,7 +38,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -74,10 +74,11 @@ class JobsFailed(RunFailed):
         super().__init__("jobs-failed", "\n".join(lines))
 
 
+@dataclass
 class JobQueue:
     """Queue from which an executor takes jobs and to which it reports; used by one thread.
 
-    Args:
+    Attributes:
         jobs, function: each job is one call ``function(job, device=...)`` of a module-level function; all are pickled.
         after: for each job the indices of those that must have ended before it starts, with a result or without.
         costs: time of each job, in any unit. Short chains of jobs start first, for early scores; then the longest.
@@ -87,27 +88,22 @@ class JobQueue:
         settings: the section of ``execution`` that has the executor's name.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[Any],
-        function: Callable[..., Any],
-        *,
-        devices: Sequence[str] = ("cpu",),
-        per_device: int = 1,
-        threads: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        after: Sequence[Collection[int]] | None = None,
-        costs: Sequence[float] | None = None,
-        on_result: Callable[[int, Any], None] = lambda index, result: None,
-    ) -> None:
-        self.function, self.devices, self.per_device, self.threads = function, devices, per_device, threads
-        self.settings: Mapping[str, Any] = settings or {}
-        self.jobs, self._on_result = jobs, on_result
-        self.results: list[Any] = [None] * len(jobs)
+    jobs: Sequence[Any]
+    function: Callable[..., Any]
+    devices: Sequence[str] = ("cpu",)
+    per_device: int = 1
+    threads: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    after: Sequence[Collection[int]] | None = None
+    costs: Sequence[float] | None = None
+    on_result: Callable[[int, Any], None] = lambda index, result: None
+
+    def __post_init__(self) -> None:
+        self.results: list[Any] = [None] * len(self.jobs)
         self.failures: list[JobFailure] = []
         #: Of jobs that were not taken: those that must end before.
-        self._open = {index: set(before) for index, before in enumerate(after or [()] * len(jobs))}
-        costs = costs or [0.0] * len(jobs)
+        self._open = {index: set(before) for index, before in enumerate(self.after or [()] * len(self.jobs))}
+        costs = self.costs or [0.0] * len(self.jobs)
         self._chains = list(costs)
         for index in reversed([*TopologicalSorter(self._open).static_order()]):
             for before in self._open[index]:
@@ -131,7 +127,7 @@ class JobQueue:
         succeeded, *rest = answer
         if succeeded:
             (self.results[index],) = rest
-            self._on_result(index, *rest)
+            self.on_result(index, *rest)
         else:
             self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
         for before in self._open.values():

@@ -93,10 +93,7 @@ def _connected(ray: Any, queue: JobQueue) -> Iterator[None]:
 def _work(
     function: Callable[..., Any], job: Any, wanted: str, threads: int | None, keys: Sequence[str] | None, *runs: Any
 ) -> tuple[Any, ...]:
-    """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback).
-
-    ``keys``, ``runs``: that it starts from; None where it sees project and store.
-    """
+    """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback)."""
     try:
         with torch_threads(threads):
             if keys is None:

@@ -95,7 +95,8 @@ def _scope(stage: str, project: Project, task: str) -> Scope:
 
 def _dataset(project: Project, task: str) -> None:
     """Prepare a task: by its definition, its OOD sets, the content of its files, and the code that reads them."""
-    config, rows, scope = prepared_task(project, task), rows_of_each_set(project), _scope("dataset", project, task)
+    config, scope, small = prepared_task(project, task), _scope("dataset", project, task), project.params.small_scale
+    rows = small.rows if small is not None else None  # of each set, at most
     splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
     files = {split: project.root / "data" / below_data(split) for split in splits}
     folder = dataset_folder(project.root, task)
@@ -203,11 +204,6 @@ def _drawn(project: Project, task: str) -> dict[str, int]:
 def prepared_task(project: Project, task: str) -> TaskConfig:
     config = project.tasks[task]
     return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
-
-
-def rows_of_each_set(project: Project) -> int | None:
-    """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
-    return project.params.small_scale.rows if project.params.small_scale is not None else None
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:

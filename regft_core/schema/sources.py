@@ -59,6 +59,8 @@ class HubSource(StrictModel):
     id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
     config: str | None = None
     revision: str = Field(min_length=1)
+    # Not in dumps: only plans read it.
+    rows: int | None = Field(None, ge=1, exclude=True, description="training rows, as the set's page says; for plans")
 
     @property
     def title(self) -> str:

@@ -14,25 +14,6 @@ from regft_core.schema.method import Method, Phase, optimiser_steps, phase_cost
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.project import Cell, Project, cells
 
-#: Hub id and configuration of a public set -> labelled training rows as its own page says; only plans read them.
-TRAINING_ROWS: dict[tuple[str, str | None], int] = {
-    ("nyu-mll/glue", "cola"): 8_551,
-    ("nyu-mll/glue", "mnli"): 392_702,
-    ("nyu-mll/glue", "mrpc"): 3_668,
-    ("nyu-mll/glue", "qnli"): 104_743,
-    ("nyu-mll/glue", "qqp"): 363_846,
-    ("nyu-mll/glue", "rte"): 2_490,
-    ("nyu-mll/glue", "sst2"): 67_349,
-    ("nyu-mll/glue", "stsb"): 5_749,
-    ("stanfordnlp/snli", "plain_text"): 549_367,
-    ("clue/clue", "afqmc"): 34_334,
-    ("clue/clue", "cmnli"): 391_783,
-    ("clue/clue", "csl"): 20_000,
-    ("clue/clue", "iflytek"): 12_133,
-    ("clue/clue", "ocnli"): 50_437,
-    ("clue/clue", "tnews"): 53_360,
-}
-
 
 @dataclass(frozen=True)
 class PlanRow:
@@ -63,9 +44,7 @@ def plan_rows(project: Project, cached: Callable[[Cell], set[int]] = lambda cell
     rows, wanted = [], set(project.params.grid.seeds)
     for cell in cells(project):
         prepared = training_rows(project.root, cell)
-        source, count = project.tasks[cell.task].source, prepared
-        if prepared is None and source.kind == "hub":
-            count = TRAINING_ROWS.get((source.id, source.config))
+        count = getattr(project.tasks[cell.task].source, "rows", None) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost = run_cost(project, method, cell.task, project.trials(cell.method), count)

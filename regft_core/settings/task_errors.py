@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from regft_core import metrics
 from regft_core.catalogue import KINDS
 from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.file_format import WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet, declaration_of, own_sets, resolve_ood
-from regft_core.data.read_split import Declaration, missing_columns
+from regft_core.data.read_split import missing_columns
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import ConfigError, Problem
@@ -26,14 +25,6 @@ from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.params_errors import check_revision, duplicates
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import task_file
-
-
-class Use(NamedTuple):
-    """A split that is read: ``document`` names it at ``path``."""
-
-    document: Document
-    path: KeyPath
-    split: str
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:
@@ -58,24 +49,21 @@ def check_task(
     for key, judged in (own_sets(name, task) | {ood: resolve_ood(name, ood, tasks) for ood in judging}).items():
         config, declared = judging.get(key), judged.declaration
         at: KeyPath = ("splits", key) if config is None else ("ood", key)
-        in_place = config is not None and config.source is not None
+        in_place, named = config is not None and config.source is not None, at if config is None else (*at, "split")
         where, start = documents[task_file(judged.task or name)], at if in_place else ()
-        columns: KeyPath = (*start, "columns") if (*start, "columns") in where.places else ("columns",)
-        if config is None:
-            use = Use(document, at, judged.split)
-        elif in_place or config.split is not None:
-            use = Use(document, (*at, "split"), judged.split)
-        else:
-            use = Use(where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train"), judged.split)
-        yield from check_source(root, judged, where, (*start, "source"), columns, use)
+        place = document
+        if config is not None and not in_place and config.split is None:
+            place, named = where, ("splits", "dev")
+        yield from _check_source(root, judged, where, start, place, named)
         if where is document:
             yield from _check_generated(start, judged.source, declared.kind, declared.labels, document)
         trained = task.splits.train if key not in ("train", "unlabelled") else None
         if trained is not None and same_rows(root, task.source, trained, judged.source, judged.split):
             what = "the development set" if config is None else "this set"
             message = f"{what} ('{judged.split}') is the training split, so it would only measure what was memorised"
-            place, hint = use.path if use.document is document else at, "name a split or file that is not trained on"
-            yield document.problem("judged-on-training-rows", place, message, hint)
+            hint = "name a split or file that is not trained on"
+            at_split = named if place is document else at
+            yield document.problem("judged-on-training-rows", at_split, message, hint)
         if config is not None:
             yield from _check_labels(task, config, declared.kind, declared.labels or (), at, document)
 
@@ -168,36 +156,43 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
             yield document.problem("chosen-by-judges", ("tuning", "selection"), message, "set selection: split")
 
 
-def check_source(
-    root: Path, judged: EvaluationSet, document: Document, at: KeyPath, columns: KeyPath, use: Use
+def _check_source(
+    root: Path, judged: EvaluationSet, where: Document, start: KeyPath, document: Document, named: KeyPath
 ) -> Iterator[Found]:
-    """Yield what is wrong with a set: its ``source`` at ``at`` of ``document``, its columns there, and its split."""
-    source = judged.source
+    """Yield what is wrong with a set that is defined at ``start`` of ``where``, and whose split is ``named``."""
+    source, split = judged.source, judged.split
     if isinstance(source, FilesSource):
-        yield from _check_file(root, source, judged.declaration, document, columns, use)
+        yield from _check_file(root, source, judged, where, start, document, named)
     elif isinstance(source, HubSource):
-        yield from check_revision(source.revision, source.id, document, (*at, "revision"))
+        yield from check_revision(source.revision, source.id, where, (*start, "source", "revision"))
     elif isinstance(source, BuiltinSource):
-        yield from validate(BuiltinOptions, document, (*at, "options"))[1] if source.options else ()
-        if use.split not in SPLITS:
-            hint = suggestion(use.split, SPLITS, "built-in tasks have")
-            yield use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint)
+        yield from validate(BuiltinOptions, where, (*start, "source", "options"))[1] if source.options else ()
+        if split not in SPLITS:
+            hint = suggestion(split, SPLITS, "built-in tasks have")
+            yield document.problem("unknown-split", named, f"unknown split '{split}'", hint)
 
 
 def _check_file(
-    root: Path, source: FilesSource, declared: Declaration, document: Document, columns: KeyPath, use: Use
+    root: Path,
+    source: FilesSource,
+    judged: EvaluationSet,
+    where: Document,
+    start: KeyPath,
+    document: Document,
+    named: KeyPath,
 ) -> Iterator[Problem]:
-    if not _is_below_data(root, use.split):
-        message, hint = f"'{use.split}' is not below data/", "copy the file below data/ and give its path from there"
-        yield use.document.problem("outside-data", use.path, message, hint)
+    split, declared = judged.split, judged.declaration
+    if not _is_below_data(root, split):
+        message, hint = f"'{split}' is not below data/", "copy the file below data/ and give its path from there"
+        yield document.problem("outside-data", named, message, hint)
         return
-    folder, file, name = root / "data", below_data(use.split), file_name(use.split)
+    folder, file, name = root / "data", below_data(split), file_name(split)
     try:
         with opened(folder / file, source) as table:
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
             sparse = declared.drop_empty and ".jsonl" in file.name.lower()
             for key, message, hint in [] if sparse else missing_columns(table, declared):
-                yield document.problem("column-missing", (*columns, key), f"{message} in {name}", hint)
+                yield where.problem("column-missing", (*start, "columns", key), f"{message} in {name}", hint)
     except WrongFile as error:
         message, hint = f"{name} {error}", error.hint
         if error.code == "file-missing":
@@ -207,7 +202,7 @@ def _check_file(
                 hint += f": {source.get}"
             elif near := nearest(file.as_posix(), others):
                 hint = f"did you mean '{near}'?"
-        yield use.document.problem(error.code, use.path, message, hint)
+        yield document.problem(error.code, named, message, hint)
 
 
 def same_rows(root: Path, one: Source, split: str, other: Source, other_split: str) -> bool:

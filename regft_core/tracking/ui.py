@@ -28,12 +28,9 @@ CURRENT = "tags.current = 'true' and tags.`regft.kind` != 'run' and tags.`regft.
 RUN_NAME = "attributes.`Run Name`"
 
 NOTE = """\
-One run for each method, task and training size: the mean score over its seeds with its interval (`score_low`,
-`score_high`), verdicts, and scores out of distribution, in points as in the report. Below it one run per seed, and
-below that one per phase where there are several. The run `report` holds the report.
-
-Delete the filter to see seeds, phases (sort by *Created*) and earlier configurations. Select the runs before and after
-an edit of `params.yaml` and press *Compare*: the parameters that differ are the edit.
+One run for each method, task and training size: the mean over its seeds in points, as in the report. Below it one run
+per seed, and below that one per phase. Delete the filter to see these and earlier configurations; select the runs
+before and after an edit of `params.yaml` and press *Compare*: the parameters that differ are the edit.
 """
 
 

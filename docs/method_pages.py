@@ -97,12 +97,12 @@ def _page(line: Line) -> Iterator[str]:
         yield f'<div style="overflow-x:auto">{convert(note["formula"], display="block")}</div>'
     yield "## Where it acts"
     yield _step(line, kinds)
-    yield f"It changes: {line.touches}."
+    yield f"It changes: {line.facts['touches']}."
     yield "## Cost and controls"
     cost = "depends on other rows" if line.cost is None else f"{line.cost:.3g} times plain fine-tuning"
-    yield f"Declared cost: {cost} (passes, at 4 epochs). Phases: {line.phases}."
+    yield f"Declared cost: {cost} (passes, at 4 epochs). Phases: {line.facts['phases']}."
     for what in ("controls", "replacements", "variants", "combined"):
-        if others := getattr(line, what):
+        if others := line.facts.get(what):
             yield f"{what.capitalize()}: {', '.join(_linked(name) for name in others.split(', '))}."
     yield "## When to take it"
     advice = [NOTES["notes"][kind] for kind in kinds]
@@ -136,7 +136,7 @@ def _linked(name: str) -> str:
 
 def _step(line: Line, kinds: tuple[str, ...]) -> str:
     """Return the picture of a step with the boxes highlighted that the method touches."""
-    places = "" if line.touches.startswith("settings") else line.touches
+    places = "" if line.facts["touches"].startswith("settings") else line.facts["touches"]
     marked = {box for box, touches in STEP.items() if any(touch in places for touch in touches)}
     marked |= {"embedding"} if set(kinds) & set(NOTES["embedding"]) else set()
     shapes = []
@@ -199,7 +199,7 @@ def published_claims() -> list[tuple[str, str]]:
 
 def _published(line: Line) -> Iterator[str]:
     """Yield a row for each printed line of a method or a variant of it, with that of plain fine-tuning beside it."""
-    arms = {line.name, *line.variants.split(", ")}
+    arms = {line.name, *line.facts.get("variants", "").split(", ")}
     for title, table in published_tables():
         plain = {(row.encoder, row.size): row.scores for row in table.rows if row.arm == "vanilla"}
         for row in table.rows:

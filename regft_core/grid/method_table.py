@@ -38,17 +38,13 @@ TOUCHES = {
 
 @dataclass(frozen=True)
 class Line:
+    """One method; ``facts``: phases, where it acts, its relatives, as texts without empty ones."""
+
     name: str
     description: str
     paper: str
-    phases: str
-    touches: str
     cost: float | None
-    variant: str
-    variants: str
-    controls: str
-    replacements: str
-    combined: str
+    facts: Mapping[str, str]
     settings: tuple[Setting, ...]
 
 
@@ -63,21 +59,20 @@ def catalogue(root: Path) -> list[Line]:
     lines = []
     for name, method in methods.items():
         controls = {one.declared: one.zero for one in project.controls if one.control_for == name}
-        line = Line(
-            name=name,
-            description=method.config.description,
-            paper=method.config.paper,
-            phases=", ".join(p.name + (f" x{p.members}" if p.members > 1 else "") for p in method.phases),
-            touches=", ".join(touched(method, registry)) or _settings(method),
-            cost=method_factor(method, training, registry) if comparable(method, training, registry) else None,
-            variant=compose.variants(method, registry) or "",
-            variants=naming("variant_of", name),
-            controls=", ".join(control for control, zero in controls.items() if zero),
-            replacements=", ".join(control for control, zero in controls.items() if not zero),
-            combined=naming("combines", name),
-            settings=tuple(settings(method, registry)),
-        )
-        lines.append(line)
+        cost = method_factor(method, training, registry) if comparable(method, training, registry) else None
+        facts = {
+            "phases": ", ".join(p.name + (f" x{p.members}" if p.members > 1 else "") for p in method.phases),
+            "touches": ", ".join(touched(method, registry)) or _settings(method),
+            "declared cost": "depends on other rows" if cost is None else f"{cost:.2f}x",
+            "variant": compose.variants(method, registry) or "",
+            "variants": naming("variant_of", name),
+            "controls": ", ".join(control for control, zero in controls.items() if zero),
+            "replacements": ", ".join(control for control, zero in controls.items() if not zero),
+            "combined": naming("combines", name),
+        }
+        facts = {what: text for what, text in facts.items() if text}
+        config, values = method.config, tuple(settings(method, registry))
+        lines.append(Line(name, config.description, config.paper, cost, facts, values))
     return lines
 
 
@@ -117,17 +112,7 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
     """The catalogue for a terminal: a block a method; ``values``: with its settings and their sources."""
     blocks = []
     for line in lines:
-        facts = {
-            "phases": line.phases,
-            "touches": line.touches,
-            "declared cost": "depends on other rows" if line.cost is None else f"{line.cost:.2f}x",
-            "variant": line.variant,
-            "has variants": line.variants,
-            "controls": line.controls,
-            "replacements": line.replacements,
-            "combined in": line.combined,
-        }
-        told = [f"{what}: {text}" for what, text in facts.items() if text]
+        told = [f"{what}: {text}" for what, text in line.facts.items()]
         for one in line.settings if values else ():
             value = json.dumps(to_jsonable_python(one.value)).strip('"')
             told.append(f"{one.path} = {value}  [{one.source or 'no source'}]")

@@ -27,12 +27,12 @@ def shipped() -> dict[str, Line]:
 def test_every_shipped_method_is_told() -> None:
     lines = shipped()
     assert set(lines) == {path.stem for path in (ROOT / "pipelines" / "methods").glob("*.yaml")}
-    assert lines["weight_mixup"].phases == "search x2, finetune"
+    assert lines["weight_mixup"].facts["phases"] == "search x2, finetune"
     assert lines["weight_mixup"].cost == pytest.approx((2 * 0.8 * 5 + 4) / 4)
-    assert lines["hype_n_pats"].controls == "hype_n_pats_hype_no_noise, hype_n_pats_pats_no_noise"
-    assert lines["hype_n_pats"].replacements == "hype_n, pats, hype_n_pats_uniform"
+    assert lines["hype_n_pats"].facts["controls"] == "hype_n_pats_hype_no_noise, hype_n_pats_pats_no_noise"
+    assert lines["hype_n_pats"].facts["replacements"] == "hype_n, pats, hype_n_pats_uniform"
     assert lines["post_training"].cost is None
-    assert lines["pats"].touches == "update"
+    assert lines["pats"].facts["touches"] == "update"
     assert "hype_n_no_noise" in as_text([lines["hype_n"]])
 
 

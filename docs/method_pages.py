@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from regft_core.settings.yaml_paths import PUBLISHED, names
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTES: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "method_notes.yaml").read_text(encoding="utf-8"))
+#: A repository that a source cites with a file and a line.
+CITED = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
 #: The boxes of a step's picture, each with what touches it (``method_table.TOUCHES``).
 STEP = {
     "start": ("starting weights",),
@@ -94,12 +97,12 @@ def _page(line: Line) -> Iterator[str]:
         yield f'<div style="overflow-x:auto">{convert(note["formula"], display="block")}</div>'
     yield "## Where it acts"
     yield _step(line, kinds)
-    yield f"It changes: {line.touches}."
+    yield f"It changes: {line.facts['touches']}."
     yield "## Cost and controls"
     cost = "depends on other rows" if line.cost is None else f"{line.cost:.3g} times plain fine-tuning"
-    yield f"Declared cost: {cost} (passes, at 4 epochs). Phases: {line.phases}."
+    yield f"Declared cost: {cost} (passes, at 4 epochs). Phases: {line.facts['phases']}."
     for what in ("controls", "replacements", "variants", "combined"):
-        if others := getattr(line, what):
+        if others := line.facts.get(what):
             yield f"{what.capitalize()}: {', '.join(_linked(name) for name in others.split(', '))}."
     yield "## When to take it"
     advice = [NOTES["notes"][kind] for kind in kinds]
@@ -116,9 +119,15 @@ def _page(line: Line) -> Iterator[str]:
     if line.settings:
         yield "## Options"
         rows = [
-            f"| `{one.path}` | `{json.dumps(one.value, default=str)}` | {_cell(one.source)} |" for one in line.settings
+            f"| `{one.path}` | `{json.dumps(one.value, default=str)}` | {_cell(pinned(one.source))} |"
+            for one in line.settings
         ]
         yield "\n".join(["| option | value | source |\n|---|---|---|", *rows])
+
+
+def pinned(source: str) -> str:
+    """Return a source with the commits at which the released code that it cites was read."""
+    return CITED.sub(lambda cited: f"{cited[0]}@{NOTES['commits'].get(cited[0], 'unknown')}", source)
 
 
 def _linked(name: str) -> str:
@@ -127,7 +136,7 @@ def _linked(name: str) -> str:
 
 def _step(line: Line, kinds: tuple[str, ...]) -> str:
     """Return the picture of a step with the boxes highlighted that the method touches."""
-    places = "" if line.touches.startswith("settings") else line.touches
+    places = "" if line.facts["touches"].startswith("settings") else line.facts["touches"]
     marked = {box for box, touches in STEP.items() if any(touch in places for touch in touches)}
     marked |= {"embedding"} if set(kinds) & set(NOTES["embedding"]) else set()
     shapes = []
@@ -190,7 +199,7 @@ def published_claims() -> list[tuple[str, str]]:
 
 def _published(line: Line) -> Iterator[str]:
     """Yield a row for each printed line of a method or a variant of it, with that of plain fine-tuning beside it."""
-    arms = {line.name, *line.variants.split(", ")}
+    arms = {line.name, *line.facts.get("variants", "").split(", ")}
     for title, table in published_tables():
         plain = {(row.encoder, row.size): row.scores for row in table.rows if row.arm == "vanilla"}
         for row in table.rows:

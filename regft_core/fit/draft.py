@@ -62,8 +62,7 @@ CUT, LONGEST = 0.05, 512
 KEPT = 128
 #: Seconds beside training: processes that start, the report, the export.
 AROUND = 25.0
-#: Seconds of solved runs up to which they run in this process: a worker takes about 8 seconds of a core to start, and
-#: encodes all rows again.
+#: Seconds of solved runs up to which they run in this process: a worker takes 8 s to start and encodes rows again.
 SERIAL = 200.0
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 0.5
@@ -75,10 +74,8 @@ class Draft:
 
     Attributes:
         root: the project whose methods, encoders and pipeline files it takes.
-        minutes: for all of it.
         encoders: names as ``root`` knows them, the strongest first.
         texts: rows of the file of texts without labels, 0 without one.
-        elsewhere: files that judge out of distribution.
         refused: method -> why it cannot act on these rows; known once it was ``chosen``.
     """
 
@@ -96,21 +93,15 @@ class Draft:
 
     @property
     def task(self) -> str:
-        """The task's name."""
         return self.asked.task_name
 
     @cached_property
     def execution(self) -> dict[str, Any]:
         """The section of the user's ``params.yaml``; worker processes on a CPU are as many as its cores."""
         section = {"executor": "processes"} | (of_the_machine(self.root).get("execution") or {})
-        if section["executor"] == "processes" and self._on_cpu:
+        if section["executor"] == "processes" and visible_devices(section.get("device", "auto")) == ["cpu"]:
             section["workers"] = min(64, max(1, cores() // section.get("threads", 1)))
         return section
-
-    @cached_property
-    def _on_cpu(self) -> bool:
-        section = of_the_machine(self.root).get("execution") or {}
-        return visible_devices(section.get("device", "auto")) == ["cpu"]
 
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
@@ -139,7 +130,8 @@ class Draft:
             folder = Path(name).resolve()  # links are relative
             self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
             project = open_project(folder, check_composition=False)
-            if self._on_cpu:  # what has to be measured is measured here
+            on_cpu = visible_devices(self.execution.get("device", "auto")) == ["cpu"]
+            if on_cpu:  # what has to be measured is measured here
                 execution = project.params.execution.model_copy(update={"executor": "serial"})
                 project = replace(project, params=project.params.model_copy(update={"execution": execution}))
             task, encoder = project.tasks[self.task], project.model(self.task)
@@ -151,7 +143,7 @@ class Draft:
             if all(unread(self.rows.examples, encoder, self.lengths[encoder]) for encoder in self.encoders):
                 self.refused |= dict.fromkeys(self._trained, "it trains the encoder, which does not read these texts")
             execution = ExecutionConfig.model_validate(self.execution)
-            can_be_serial = self._on_cpu and execution.executor == "processes"
+            can_be_serial = on_cpu and execution.executor == "processes"
 
             def runs(setup: Setup) -> list[Price]:
                 prices = price(setup.encoder, setup.folds, setup.trainings)
@@ -252,7 +244,6 @@ class Draft:
         make_folder(self.root, folder, self.params_text(folder, setup), linked)
 
     def task_text(self, setup: Setup) -> str:
-        """Return the task's YAML."""
         rows, asked = self.rows, self.asked
         dev = {"folds": setup.folds, "repeats": self.seed + setup.repeats}
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
@@ -265,7 +256,6 @@ class Draft:
         return head + yaml_text(override | task | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
-        """Return ``params.yaml``."""
         length, cut = self.length(setup.encoder)
         trials = {name: self.preset.trials(name, setup.trainings) for name in setup.methods}
         settings = {name: self.preset.settings(name, setup.trainings, refit=setup.refit) for name in setup.methods}

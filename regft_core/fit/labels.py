@@ -41,10 +41,8 @@ class Labels:
     Attributes:
         raw: its values, by the position of their row.
         asked: the kind that the user names.
-        decimal: the decimal mark of numbers.
         joined_by: the delimiter of the labels of a cell, where another file tells it.
-        blank_is_missing: whether a blank cell is no empty list of labels. So it is where cells without a value are
-            dropped, as in this file: the YAML of a task spells both alike.
+        blank_is_missing: whether a blank cell is no empty list of labels, as where cells without a value are dropped.
     """
 
     raw: Mapping[str, Any]
@@ -71,7 +69,6 @@ class Labels:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of task: a file of ``regft_core/kinds``."""
         if self.asked is not None:
             return self.asked
         if any(len(parts) > 1 for parts in self.lists.values()):
@@ -113,11 +110,9 @@ class Labels:
         return {**{at: [] for at in empty}, **texts, **lists}
 
     def number(self, text: str) -> float | None:
-        """Return the number that a text is, with the file's decimal mark."""
         return to_number(text, self.decimal)
 
     def order(self, label: str) -> tuple[float, str]:
-        """Return what sorts labels: numbers by their value, before words."""
         value = self.number(label)
         return (math.inf if value is None else value, label)
 
@@ -143,8 +138,6 @@ class Labels:
             if sum(cells[part] > 1 for part in parts) >= MOSTLY * len(parts):
                 return mark
         return None
-
-    # ------------------------------------------------------------------------------------ mistakes
 
     def mistakes(self) -> Iterator[Wrong]:
         """Yield what is wrong with single cells: lists where one label is wanted, numbers that cannot be read."""
@@ -211,8 +204,7 @@ def _parts(cell: str, delimiter: str) -> list[str]:
 def left_out(kind: Kind, counts: Mapping[str, int]) -> list[str]:
     """Return the labels whose rows are left out: those with too few for every fold, where all of them are a few rows.
 
-    In a long tail they stay: models learn them from the rows that there are, and scores count what they miss. So they
-    do where a row may have several labels.
+    In a long tail, and where a row may have several labels, they stay: scores count what is missed.
     """
     rare = [label for label, count in counts.items() if kind.one_label and count < LEAST_ROWS]
     few = sum(counts[label] for label in rare) < LEAST_ROWS
@@ -220,12 +212,7 @@ def left_out(kind: Kind, counts: Mapping[str, int]) -> list[str]:
 
 
 def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[str, int]) -> Wrong | None:
-    """Return what makes labels useless: one class, as many labels as rows, names that do not fit, rare ones.
-
-    Args:
-        cells: the labels of each row that has a text, too.
-        counts: rows of each label.
-    """
+    """Return what makes labels useless: one class, as many labels as rows, names that do not fit, rare ones."""
     kind = find(labels.kind)
     if not kind.has_labels:
         same = len({cell[0] for cell in cells}) == 1

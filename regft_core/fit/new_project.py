@@ -43,13 +43,10 @@ WITHOUT_GIT = (
 def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]:
     """Make a project in a folder that is not there, or is empty; returns what the user should know.
 
-    Args:
-        rows: the first task; without it the task of the main job.
-        model: the encoder; minilm when empty.
+    ``rows``: the first task; that of the main job without it. ``model``: the encoder; minilm when empty.
 
-    Raises:
-        ConfigError: the folder is in use; the file or its columns are not there. Nothing is written then.
-        StoreError: the folder cannot be written.
+    Raises ConfigError before anything is written: the folder is in use, or the file or its columns are not there;
+    StoreError for a folder that cannot be written.
     """
     problems = _in_use(folder)
     task, size = ("film_polarity", "200") if rows is None else (rows.task_name, "full")
@@ -122,10 +119,7 @@ def _params_text(task: str, *, own: bool, model: str) -> str:
 
 
 def new_method(root: Path, name: str) -> list[Path]:
-    """Write the files of a method ``name`` and return their paths, relative to ``root``.
-
-    Raises ConfigError: the name is none of a Python file, or is taken; nothing is written then.
-    """
+    """Write the files of a method ``name`` and return their paths, relative to ``root``. Raises ConfigError."""
     use_project(root)
     files = {
         Path("methods") / f"{name}.py": "method.txt",

@@ -46,7 +46,6 @@ class Asked:
 
     @property
     def files(self) -> list[Path]:
-        """All files of rows, the labelled one first."""
         return [file for file in (self.file, *self.ood, self.unlabelled) if file is not None]
 
     @property
@@ -62,15 +61,12 @@ class Asked:
 
     @property
     def task_name(self) -> str:
-        """The task's name: that of the file, in the letters that names may have."""
         return name_of(self.file)
 
     def problem(self, code: str, option: str, message: str, hint: str) -> Problem:
-        """Return a problem of the file."""
         return Problem(code, str(self.file), 0, option, message, hint)
 
     def of_label(self, wrong: Wrong) -> Problem:
-        """Return a problem of the column of labels."""
         code, message, hint = wrong
         return self.problem(code, "--label", message, hint)
 
@@ -80,10 +76,8 @@ class OwnRows:
     """The rows of a file and what they are.
 
     Attributes:
-        kind: a file of ``regft_core/kinds``.
         labels: their names; None for numbers.
-        counts: rows of each label.
-        left_out: rows of each label that has so few that they are left out.
+        counts, left_out: rows of each label that is learned, and of each that has too few.
         delimiter: what joins the labels of a cell; None where a row has one.
         unlabelled: how cells without a label are written.
         without_label, without_text: rows that are left out.
@@ -103,7 +97,6 @@ class OwnRows:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The task's metrics, the primary one first."""
         kind = find(self.kind)
         if not kind.has_labels:
             return ("spearman", "r2", "pearson", "mse")
@@ -126,10 +119,7 @@ class OwnRows:
 
     @property
     def in_every_fold(self) -> list[int]:
-        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone.
-
-        At least ``LEAST_ROWS`` there, so that some folds are left.
-        """
+        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone."""
         counts = sorted(self.counts.values(), reverse=True)
         return counts if min(counts, default=0) >= LEAST_ROWS else [max(LEAST_ROWS, count) for count in counts[1:2]]
 
@@ -155,7 +145,7 @@ class OwnRows:
 
     @property
     def rarest(self) -> str:
-        """The rarest class, where it has less than ``RARE`` of the rows; else empty."""
+        """The rarest class where it is rare, else empty."""
         kind = find(self.kind)
         if not kind.one_label or kind.ordered or not self.counts:
             return ""
@@ -195,14 +185,7 @@ def _same_columns(asked: Asked) -> Iterator[Problem]:
 
 
 class Cells(NamedTuple):
-    """The rows of a file by their cells.
-
-    Attributes:
-        labelled: texts and labels of those that have both.
-        unlabelled: how cells without a label are written.
-        without_text: the number of rows with a label alone.
-        problems: cells that hold something else, the first ``LEAST_ROWS``.
-    """
+    """Texts and labels of rows that have both, how cells without a label are written, rows with a label alone."""
 
     labelled: list[tuple[Example, list[str]]]
     unlabelled: list[str]
@@ -211,7 +194,6 @@ class Cells(NamedTuple):
 
 
 def cells_of(asked: Asked, rows: Sequence[Row], labels: Labels) -> Cells:
-    """Return the texts and labels of rows."""
     labelled, unlabelled, without_text, problems = list[tuple[Example, list[str]]](), list[str](), 0, list[Problem]()
     for number, row in enumerate(rows):
         cell = labels.of_rows.get(row.position)
@@ -274,17 +256,9 @@ def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
         yield asked.problem("one-text", "--text", message, "name another column")
 
 
-# --------------------------------------------------------------- further files: out of distribution, without labels
-
-
 @dataclass(frozen=True)
 class Elsewhere:
-    """A file with the columns and labels of the training file.
-
-    Attributes:
-        rows: that have a text and a label which is not left out.
-        declared: the set's YAML, in the task's ``ood``; labels are read as those of the training file.
-    """
+    """A file with the columns and labels of the training file, its usable rows, and its YAML in the task's ``ood``."""
 
     file: Path
     rows: int
@@ -292,12 +266,10 @@ class Elsewhere:
 
     @property
     def name(self) -> str:
-        """The set's name: that of the file."""
         return name_of(self.file)
 
 
 def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Problem]]:
-    """Return the files of ``asked.ood``, and everything that is wrong with them."""
     found, problems = list[Elsewhere](), list[Problem]()
     for file in asked.ood:
         of = replace(asked, file=file, group=None)

@@ -1,12 +1,4 @@
-"""Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
-
-The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
-those before it, with five folds. Then, each if it still fits: more trainings of the final model, which has the mean of
-their weights; a second repeat of the folds where rows are few, the next method, a second training for every tuned
-method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast.
-Without time for that start, the methods before the tuned one, else those that are always listed, with five folds, else
-three: fewer folds never pay for a tuned method.
-"""
+"""Choose encoder, folds, methods and trials that fit the minutes: the rule of ``regft fit`` (docs/own_data.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,11 +33,10 @@ FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
 #: Sizes of a forecast, as parts of the rows that train a fold's model, and the rows that the smallest needs of a label.
 PARTS, LEAST_OF_LABEL = (4, 2), 10
-#: Points by which a score differs by chance between two methods of which one is right in a sixth of the rows, times the
-#: root of the rows: a preferred method is given up for more.
+#: Points by which scores of two methods differ by chance, times the root of the rows: a preferred method is given up
+#: for more.
 CHANCE = 40.0
-#: Seconds of the model of words for a row of two labels, typical of a core; not measured, so that the same call chooses
-#: the same set-up. What is late by it is left out of the comparison.
+#: Seconds of the model of words for a row of two labels; not measured, so that the same call chooses the same set-up.
 SOLVING = 1e-3
 #: Seconds of solved models, folds included, in those of the model of words; 1.5 times those of an Intel Xeon.
 SOLVED = {"tfidf_logistic": 1.0, "linear_head": 1.7, "stacking": 3.0}
@@ -60,8 +50,6 @@ class OwnTuning(StrictModel):
 
 
 class OwnPreset(StrictModel):
-    """``pipelines/own_data.yaml``."""
-
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
     methods: NameList = Field(description="in the order in which minutes add them")
     prefer: NameList = Field((), description="report.prefer: those that are among the methods")
@@ -73,7 +61,6 @@ class OwnPreset(StrictModel):
     tuning: OwnTuning
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield names that are preferred or tuned and not compared."""
         listed = *self.always, *self.methods, *self.unlabelled
         named: dict[KeyPath, str] = {("prefer", place): name for place, name in enumerate(self.prefer)}
         named |= {("tuning", "methods", name): name for name in self.tuning.methods}
@@ -99,7 +86,6 @@ class OwnPreset(StrictModel):
         return (trials[0] if len(trials) == 1 else {}) | {f"phases.{phase}.refit": several[phase] for phase in several}
 
     def trainings(self, methods: Sequence[str]) -> int:
-        """Return the trainings of the method that tries most."""
         return max((len(self.tuning.methods.get(name, [])) for name in methods), default=1)
 
 
@@ -131,16 +117,11 @@ MULTILINGUAL = ("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2", "
 
 
 def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str | None:
-    """Return why an encoder does not read the texts, and what does; None where it seems to.
-
-    Args:
-        encoder: its name. All encoders with an alias were trained on English.
-        lengths: of the examples with its tokenizer.
-    """
+    """Return why an encoder does not read the texts, and what does; None where it seems to."""
     unknown, other = lengths.unknown / max(1, lengths.total), other_script(examples)
     if unknown > WORTH_UNKNOWN:
         why = f"{share(unknown)} of the tokens are not in its vocabulary"
-    elif encoder in ALIASES and other > OTHER_SCRIPT:
+    elif encoder in ALIASES and other > OTHER_SCRIPT:  # encoders with an alias were trained on English
         why = f"it was trained on English, and {share(other)} of the letters are of another script"
     else:
         return None
@@ -162,9 +143,8 @@ def other_script(examples: Sequence[Example]) -> float:
 class Setup:
     """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs.
 
-    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring. With ``refit``
-    the final model is the mean of several trainings, where the preset says so. ``serial``: in this process, where
-    workers would take longer to start than they save.
+    ``forecast``: also with parts of the rows. ``refit``: the final model is the mean of several trainings, where the
+    preset says so. ``serial``: in this process.
     """
 
     encoder: str
@@ -210,10 +190,9 @@ def choose(
     """Return the set-up for the minutes, and what more minutes would buy next, with their number; empty if nothing.
 
     Args:
-        methods: those of the preset that minutes add, without those that cannot act on the rows.
-        encoders: those on this disk, the strongest first.
-        rows: of the file.
-        most: folds at most: rows of the rarest label, or groups where there are fewer; None without either.
+        methods: those that minutes add and that can act on the rows.
+        encoders: the strongest first.
+        most: folds at most; None: any.
         seconds: of a set-up, on the wall.
         may_forecast: whether parts of the rows can be trained on.
 
@@ -235,23 +214,22 @@ def choose(
         needed = math.ceil(seconds(least) / 60)
         hint = f"give --minutes {needed} or more, or fewer rows ({plural(rows, 'row')} now)"
         raise ConfigError([Problem("too-few-minutes", "--minutes", 0, "", message, hint)])
-    names = [name for name in methods if name not in setup.methods]
-    steps: list[tuple[str, Callable[[Setup], Setup]]] = [(name, _with(name)) for name in names]
-    trainings = [
-        (f"{count} trainings of each tuned method", partial(_tried, preset, count))
-        for count in range(2, preset.trainings(methods) + 1)
-    ]
+    steps: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods if name not in setup.methods]
+    counts = range(2, preset.trainings(methods) + 1)
+    trainings = [(f"{count} trainings of each tuned method", {"trainings": count}) for count in counts]
     steps = [*steps[:1], *trainings[:1], *steps[1:], *trainings[1:]]  # the second training after the second method
     if may_forecast:
-        steps.append(("a forecast for more rows", lambda setup: replace(setup, forecast=True)))
+        steps.append(("a forecast for more rows", {"forecast": True}))
     # More folds and repeats make every number more precise: of few rows they come first, else they take what is left.
-    repeats = f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)
+    repeats = f"{MOST_REPEATS} repeats of the folds", {"repeats": MOST_REPEATS}
     steps.insert(0 if rows <= FEW_ROWS else len(steps), repeats)
     if not preset.refit.keys().isdisjoint(setup.methods):  # two trainings, where a repeat is five
-        steps.insert(0, ("more trainings of the final model", lambda setup: replace(setup, refit=True)))
+        steps.insert(0, ("more trainings of the final model", {"refit": True}))
     dearer = [(f"{folds[0]} folds", replace(setup, folds=folds[0]))] if setup.folds < folds[0] else []
-    for what, grown in steps:
-        larger = grown(setup)
+    for what, more in steps:
+        if more.get("trainings", 0) > preset.trainings(setup.methods):
+            continue
+        larger = replace(setup, **more or {"methods": (*setup.methods, what)})
         if seconds(larger) <= budget:
             setup = larger
         else:
@@ -262,14 +240,6 @@ def choose(
     # A first method comes before repeats, and so costs less than it does beside them.
     wanted = min(seconds(one) for one in (larger, *starts) if one is larger or what in one.methods)
     return setup, f"{what} from --minutes {math.ceil(wanted / 60)}"
-
-
-def _with(method: str) -> Callable[[Setup], Setup]:
-    return lambda setup: replace(setup, methods=(*setup.methods, method))
-
-
-def _tried(preset: OwnPreset, count: int, setup: Setup) -> Setup:
-    return replace(setup, trainings=count) if count <= preset.trainings(setup.methods) else setup
 
 
 def reading(method: Method, texts: int) -> Method:

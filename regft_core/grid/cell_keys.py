@@ -1,7 +1,7 @@
 """The plan: the keys of every cell of the grid, for each stage, as ``work/plan/<stage>.json``.
 
 ``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``: the keys of the run store, and the hash of what the
-stage writes down of the method beside its runs, or evaluates them by. The stage search writes its runs alone.
+stage writes down of the method beside its runs, or evaluates them by.
 """
 
 from __future__ import annotations
@@ -214,5 +214,4 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
 
 
 def grid_rows(project: Project) -> list[PlanRow]:
-    """Return ``plan_rows`` with the runs that exist."""
     return plan_rows(project, lambda cell: cached_seeds(project, cell))

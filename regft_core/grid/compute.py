@@ -41,7 +41,7 @@ BEFORE: dict[Stage, Stage] = {"finetune": "search", "evaluate": "finetune"}
 def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[str], None] = print) -> Failures:
     """Bring ``work/<stage>`` up to date with the plan (``only`` these ``METHOD/TASK``); returns the cells that failed.
 
-    Raises InputChanged where configuration, code, rows or packages are not those of the plan.
+    Raises InputChanged after an edit since the plan.
     """
     grid, plan = _Grid(open_project(root), stage, only, say), read_plan(root, stage)
     planned = {name: keys for name, keys in plan.items() if not only or name.rpartition("/")[0] in only}
@@ -75,8 +75,6 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
 
 
 class _Grid:
-    """One stage of one project, whose configuration holds to the end of the stage."""
-
     def __init__(self, project: Project, stage: Stage, only: Sequence[str], say: Callable[[str], None]) -> None:
         self.project, self.root, self.stage, self.only, self.say = project, project.root, stage, only, say
         self.folder = project.root / "work" / stage

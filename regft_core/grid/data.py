@@ -40,13 +40,10 @@ from regft_core.settings.yaml_paths import task_file
 def prepare(project: Project, method: Method | None = None, task: str = "") -> None:
     """Bring ``work/datasets``, ``work/subsamples`` and ``work/lengths`` up to date; tasks that nothing reads go.
 
-    Args:
-        method, task: only what training the one on the other reads; other rows are left as they are.
+    ``method``, ``task``: only what training the one on the other reads.
 
-    Raises:
-        ConfigError: a word of a prompt is not one token of the encoder.
-        DataError, ModelError: rows, or the tokenizer, cannot be read; ``ood`` names a set whose file is not there.
-        InputChanged: what rows are made from was edited meanwhile; nothing of them was written.
+    Raises ConfigError for a prompt's word that is not one token; DataError, ModelError: rows, or the tokenizer, cannot
+    be read; InputChanged: what rows are made from was edited meanwhile.
     """
     require_named_sets(project)
     _check_words(project)
@@ -98,7 +95,8 @@ def _scope(stage: str, project: Project, task: str) -> Scope:
 
 def _dataset(project: Project, task: str) -> None:
     """Prepare a task: by its definition, its OOD sets, the content of its files, and the code that reads them."""
-    config, rows, scope = prepared_task(project, task), rows_of_each_set(project), _scope("dataset", project, task)
+    config, scope, small = prepared_task(project, task), _scope("dataset", project, task), project.params.small_scale
+    rows = small.rows if small is not None else None  # of each set, at most
     splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
     files = {split: project.root / "data" / below_data(split) for split in splits}
     folder = dataset_folder(project.root, task)
@@ -156,10 +154,7 @@ def _lengths(project: Project, task: str) -> None:
 
 
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
-    """Return a function for the key of rows that are about to be made from ``inputs``.
-
-    It is called before they are written, and raises InputChanged where inputs or code are others than now.
-    """
+    """Return a function for the key of rows that are about to be made from ``inputs``; InputChanged after an edit."""
     before = inputs()
     load(scope)
 
@@ -207,14 +202,8 @@ def _drawn(project: Project, task: str) -> dict[str, int]:
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
-    """Return a task as its rows are prepared: without OOD sets where the grid does not have it."""
     config = project.tasks[task]
     return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
-
-
-def rows_of_each_set(project: Project) -> int | None:
-    """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
-    return project.params.small_scale.rows if project.params.small_scale is not None else None
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:

@@ -25,8 +25,7 @@ from regft_core.settings.layers import described
 from regft_core.settings.project import Cell, Project
 from regft_core.settings.yaml_paths import project_root, store_path
 
-#: An evaluation, a job whose number of rows is not known yet, and any part of a job at least, so that the progress bar
-#: counts it; in steps of plain fine-tuning.
+#: Of an evaluation, of a job with an unknown number of rows, of any part of a job at least: for the progress bar.
 EVALUATION_STEPS, UNKNOWN_STEPS, LEAST_STEPS = 10.0, 1000.0, 0.1
 
 
@@ -50,7 +49,6 @@ def counted(jobs: Sequence[PlannedJob]) -> str:
 
 
 def jobs_of(project: Project, cell: Cell) -> list[Job]:
-    """All runs of a cell, in the order of the seeds."""
     return [Job(str(project.root), cell.method, cell.task, str(cell.size), seed) for seed in project.params.grid.seeds]
 
 
@@ -135,8 +133,7 @@ class Planner:
         return shares
 
 
-#: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
-#: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
+#: For training on a CPU under glibc: freed activations stay with the process, which saves page faults in every step.
 KEEP_FREED_MEMORY = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TRIM_THRESHOLD_": "2147483647", "MALLOC_MMAP_MAX_": "0"}
 
 #: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
@@ -179,8 +176,7 @@ def prepared_devices(project: Project) -> list[str]:
     devices = [execution.device] if is_remote(execution.executor) else visible_devices(execution.device)
     phases = [phase for method in project.methods.values() for phase in method.phases]
     refuse_slow_bf16(devices, [project.params.training.precision, *(phase.training.precision for phase in phases)])
-    # Libraries that read these at import, and an allocator that reads them at the start of a
-    # process, must find them before the workers start.
+    # Libraries read these at import, the allocator at the start of a process: before the workers start.
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)

@@ -70,10 +70,7 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 
 def fast_tokenizer(source: ModelSource) -> Any:
-    """Return the encoder's ``tokenizers.Tokenizer``, built by transformers where there is no ``tokenizer.json``.
-
-    Raises ModelError for a file that cannot be read as one.
-    """
+    """Return the encoder's ``tokenizers.Tokenizer``, built by transformers without ``tokenizer.json``; ModelError."""
     path = source.opened() / "tokenizer.json"
     if not path.is_file():
         from regft_core.models.load import load_tokenizer

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -35,37 +34,17 @@ TOUCHES = {
     "final weights": ["finish"],
     "exported weights": ["export"],
 }
-#: Released code that sources cite @ the commit at which it was read; their line numbers are of these commits.
-_COMMITS = """
-HobbitLong/SupContrast@66a8fe5 SALT-NLP/MixText@f17198d Sai-Ashish/Attention_guided_weight_mixup_BLO@7aa6a27
-SamsungLabs/ASAM@f156a68 Sanyuan-Chen/RecAdam@505ba3c Yuanhy1997/HyPe@196efd5 ZhangHaojie077/DPS@b8e41a8
-alibaba/AliceMind@a6d5afe allenai/dont-stop-pretraining@266269f asappresearch/revisit-bert-finetuning@0aa4f4e
-benzakenelad/BitFit@7ead19a bloodwass/mixout@18f377d cliang1453/SAGE@87cefb1 dinghanshen/Cutoff@4978563
-dropreg/R-Drop@9dcc830 facebookresearch/fairseq@3d262bb google-research/electra@8a46635
-google-research/sam@dae9904 google-research/uda@1862464
-holyseven/TransferLearningClassification@1426356 huggingface/peft@5d602fd
-huggingface/setfit@0f8e322 lemon0830/TDT@51eb118 leopard-ai/betty@cb6221f mlfoundations/model-soups@d5398f1
-mlfoundations/wise-ft@58b7a4b namisan/mt-dnn@3228e7c princeton-nlp/LM-BFF@c282f52 timgaripov/swa@411b2fc
-uds-lsv/bert-stable-fine-tuning@3cf27e8 zhuchen03/FreeLB@eb23701
-"""
-COMMITS = dict(entry.split("@") for entry in _COMMITS.split())
-#: A repository that is cited with a file and a line.
-CITED = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
 
 
 @dataclass(frozen=True)
 class Line:
+    """One method; ``facts``: phases, where it acts, its relatives, as texts without empty ones."""
+
     name: str
     description: str
     paper: str
-    phases: str
-    touches: str
     cost: float | None
-    variant: str
-    variants: str
-    controls: str
-    replacements: str
-    combined: str
+    facts: Mapping[str, str]
     settings: tuple[Setting, ...]
 
 
@@ -80,21 +59,20 @@ def catalogue(root: Path) -> list[Line]:
     lines = []
     for name, method in methods.items():
         controls = {one.declared: one.zero for one in project.controls if one.control_for == name}
-        line = Line(
-            name=name,
-            description=method.config.description,
-            paper=method.config.paper,
-            phases=", ".join(p.name + (f" x{p.members}" if p.members > 1 else "") for p in method.phases),
-            touches=", ".join(touched(method, registry)) or _settings(method),
-            cost=method_factor(method, training, registry) if comparable(method, training, registry) else None,
-            variant=compose.variants(method, registry) or "",
-            variants=naming("variant_of", name),
-            controls=", ".join(control for control, zero in controls.items() if zero),
-            replacements=", ".join(control for control, zero in controls.items() if not zero),
-            combined=naming("combines", name),
-            settings=tuple(replace(setting, source=pinned(setting.source)) for setting in settings(method, registry)),
-        )
-        lines.append(line)
+        cost = method_factor(method, training, registry) if comparable(method, training, registry) else None
+        facts = {
+            "phases": ", ".join(p.name + (f" x{p.members}" if p.members > 1 else "") for p in method.phases),
+            "touches": ", ".join(touched(method, registry)) or _settings(method),
+            "declared cost": "depends on other rows" if cost is None else f"{cost:.2f}x",
+            "variant": compose.variants(method, registry) or "",
+            "variants": naming("variant_of", name),
+            "controls": ", ".join(control for control, zero in controls.items() if zero),
+            "replacements": ", ".join(control for control, zero in controls.items() if not zero),
+            "combined": naming("combines", name),
+        }
+        facts = {what: text for what, text in facts.items() if text}
+        config, values = method.config, tuple(settings(method, registry))
+        lines.append(Line(name, config.description, config.paper, cost, facts, values))
     return lines
 
 
@@ -134,25 +112,10 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
     """The catalogue for a terminal: a block a method; ``values``: with its settings and their sources."""
     blocks = []
     for line in lines:
-        facts = {
-            "phases": line.phases,
-            "touches": line.touches,
-            "declared cost": "depends on other rows" if line.cost is None else f"{line.cost:.2f}x",
-            "variant": line.variant,
-            "has variants": line.variants,
-            "controls": line.controls,
-            "replacements": line.replacements,
-            "combined in": line.combined,
-        }
-        told = [f"{what}: {text}" for what, text in facts.items() if text]
+        told = [f"{what}: {text}" for what, text in line.facts.items()]
         for one in line.settings if values else ():
             value = json.dumps(to_jsonable_python(one.value)).strip('"')
             told.append(f"{one.path} = {value}  [{one.source or 'no source'}]")
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append("\n    ".join([f"{line.name}: {line.description}{paper}", *told]))
     return "\n".join(blocks)
-
-
-def pinned(source: str) -> str:
-    """Return a source with the commits at which the released code that it cites was read."""
-    return CITED.sub(lambda cited: f"{cited[0]}@{COMMITS.get(cited[0], 'unknown')}", source)

@@ -124,8 +124,7 @@ def require_named_sets(project: Project) -> None:
 def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     """Fetch every split, then every encoder, that is not on this disk; list what must be placed by hand.
 
-    Raises DataError or ModelError without the hub, StoreError for a full disk; RunFailed, after all others, for single
-    things that could not be fetched (a wrong revision).
+    Raises DataError or ModelError without the hub, StoreError for a full disk; RunFailed, after all, for single things.
     """
     for text in by_hand(project):  # first: the fetch may end early
         say(f"by hand: {text}")

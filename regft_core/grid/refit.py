@@ -1,9 +1,8 @@
 """The final model: a method trained on all labelled rows, with the settings of the evaluated runs.
 
-It is evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``). A phase with
-``refit: mean_of_runs`` has the mean of their weights instead, one with ``refit: 3`` that of three trainings on all rows
-(Wortsman et al., "Model soups", ICML 2022). Tuned values are those of the trial with the best mean score over all
-evaluated seeds: that reads every labelled row.
+A phase with ``refit: mean_of_runs`` has the mean of their weights instead, one with ``refit: 3`` that of three
+trainings on all rows (Wortsman et al., "Model soups", ICML 2022). Tuned values are those of the trial with the best
+mean score over all evaluated seeds.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ def refit(
 ) -> Job:
     """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
 
-    ``judged``: False where no run of the grid was evaluated, so that nothing is known of its score. Raises:
-        ConfigError: as ``judged_run``; or the development set chose the epoch of the evaluated runs and trains now.
-        DataError: the cell was not evaluated, or not as it is configured now.
-        JobsFailed: the run could not be started or was interrupted.
+    ``judged``: whether runs of the grid were evaluated. Raises ConfigError as ``judged_run``, or where the development
+    set chose the epoch; DataError: the cell was not evaluated as it is configured now; JobsFailed.
     """
     project = open_project(root)
     job = judged_run(project, method, task, size, seed)
@@ -76,7 +73,7 @@ def refit(
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
     """Return a run of the grid, with what a command left out: the only task and size, the first seed.
 
-    Raises ConfigError for a name that is not listed, and where several tasks or sizes leave it open which is meant.
+    Raises ConfigError for a name that is not listed, and where there are several tasks or sizes.
     """
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
@@ -97,7 +94,6 @@ def _only(what: str, name: str | None, listed: Sequence[str]) -> str:
 
 
 def _require_judged(project: Project, cell: Cell) -> None:
-    """Raise DataError unless the cell was evaluated as it is configured now."""
     keys = cell_keys(project.snapshot(), cell)["evaluate"]
     folder = Work(project.root).folder("evaluate", cell)
     if not is_current(folder, keys):

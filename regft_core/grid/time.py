@@ -1,7 +1,6 @@
 """How long the grid takes: declared passes times the seconds of a step, measured on this machine once or assumed.
 
-Training, fits and the scores on every set are counted, a training that several cells share for each of them. A worker
-process measures, so that the one that plans keeps its threads and opens no GPU context.
+A worker process measures, so that the one that plans keeps its threads and opens no GPU context.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.catalogue import OPTIMISERS
 from regft_core.data.splits import of_seed
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import write_json
@@ -66,8 +64,8 @@ Sizes = Callable[[str, EncoderConfig], Mapping[str, SetSize]]
 class Estimate:
     """Time of what is still to train: ``seconds`` on the wall, with ``parallel`` runs at a time.
 
-    ``cells``: cell -> seconds of one worker for its runs that are still to train; ``runs``: for one seed alone.
-    ``unknown``: runs of unknown length, which are not counted; ``note``: why the speed is assumed, with the remedy.
+    ``cells``: cell -> seconds of one worker; ``runs``: for one seed alone. ``unknown``: runs that are not counted;
+    ``note``: why the speed is assumed, with the remedy.
     """
 
     seconds: float
@@ -161,7 +159,7 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
     training = project.shared(cell.task).model_copy(update={"precision": method.training.precision})
     request: dict[str, Any] = {
         "encoder": encoder.model_dump(mode="json", include={"name", "revision"}),
-        "training": training.model_dump(mode="json", include={"batch_size", "precision", "optimizer"}),
+        "training": training.model_dump(mode="json", include={"batch_size", "precision"}),
         "length": min(length, encoder.max_length),
         "kernels": [execution.deterministic, execution.tf32],
     }
@@ -193,17 +191,13 @@ def cache_folder() -> Path:
 
 
 def measure(request: Mapping[str, Any], *, device: str) -> float:
-    """Time a training step of the encoder, with a new head on the mean, on random rows; return seconds per token.
-
-    On a CPU these are CPU seconds over threads: other load on the machine does not count.
-    """
+    """Time both passes of the encoder over random rows; return seconds per token, on a CPU without other load."""
     import torch
 
     from regft_core.models.heads import autocast
     from regft_core.models.load import load_classifier
     from regft_core.models.sites import classify
     from regft_core.runs.training_run import make_deterministic
-    from regft_core.training.optim import parameter_groups
 
     make_deterministic(device, *request["kernels"])
     encoder = EncoderConfig.model_validate(request["encoder"])
@@ -217,8 +211,6 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
         pooling="mean",
     ).to(device)
     model.train()
-    groups = parameter_groups(dict(model.named_parameters()), training, lambda _: False)
-    optimizer = OPTIMISERS.load(training.optimizer).build(groups, training)
     length, vocabulary = request["length"], model.config.vocab_size
     count = training.batch_size if device != "cpu" else max(1, min(training.batch_size, _TOKENS // length))
     ids = torch.randint(vocabulary // 2, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))
@@ -237,15 +229,12 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
         with autocast(torch.device(device), training.precision):
             logits = classify(model, batch, padded=False)[0]
         torch.nn.functional.cross_entropy(logits.float(), labels).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         taken.append(clock() - began)
     return min(taken[1:]) / (count * length)
 
 
 def unprepared(task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
-    """Return the size of ``train`` only, with full rows."""
     return {"train": SetSize(0, encoder.max_length * encoder.windows)}
 
 

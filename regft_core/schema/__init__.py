@@ -1,7 +1,6 @@
 """The shape of ``params.yaml``, ``pipelines/tasks/*.yaml`` and ``pipelines/methods/*.yaml``, one file per subject.
 
-Unknown keys are refused at every level. Nothing here imports torch: the whole configuration is validated in under a
-second, before any stage runs. This file has what the others are made of: strict models, names, marks of fields.
+Nothing here imports torch. This file has what the others are made of: strict models, names, marks of fields.
 """
 
 from __future__ import annotations

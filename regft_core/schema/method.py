@@ -25,20 +25,14 @@ FINETUNE = "finetune"
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes over the encoder as declared by a regulariser: per optimiser step and batch, or per row of a fit.
-
-    Passes that run as one larger batch count one by one: three views in one forward are ``forward=3``.
-    """
+    """Passes over the encoder that a regulariser declares: per optimiser step and batch, or per row of a fit."""
 
     forward: float = 1.0
     backward: float = 1.0
 
     @property
     def ratio(self) -> float:
-        """Cost relative to a plain training step, of a fit to a plain epoch over the same rows.
-
-        A forward pass counts 1, a backward pass 2.
-        """
+        """Cost relative to a plain training step: a forward pass counts 1, a backward pass 2."""
         return (self.forward + 2 * self.backward) / 3
 
 
@@ -66,10 +60,7 @@ def declared_fit(entries: Iterable[tuple[type[Regulariser], Any]]) -> Cost:
 class Lent:
     """Whose phase a phase is (``method``), where a method lets another one stand in; their results have one key.
 
-    Attributes:
-        name: what it is called there.
-        prefix: what the names of that method's earlier phases begin with here.
-        model: what that method changes in the section ``model``.
+    ``name``: what it is called there; ``prefix``: what that method's earlier phases begin with here.
     """
 
     method: str
@@ -86,12 +77,10 @@ class Phase:
         start: ``checkpoint`` or the name of the earlier phase whose weights it starts from.
         repeat: how often it runs and how the members are merged; None: once.
         seed: the one seed of a phase that is trained once for all; None: the run's own.
-        regularisers: (name, validated options), sorted by name: their order in the file has no meaning.
-        training: the shared protocol with the phase's overrides applied.
-        explicit: the values of the protocol that the phase itself sets.
-        model: what the phase changes in the section ``model``: the encoder that it trains.
+        regularisers: (name, validated options), sorted by name.
+        training: the shared protocol with the phase's own values, which are ``explicit``.
+        model: what the phase changes in the section ``model``.
         lent: the method that it is taken from; None for a phase of the method itself.
-        refit: in a final model the mean of so many trainings' weights, or of those of the evaluated runs.
     """
 
     name: str
@@ -132,7 +121,6 @@ class Phase:
         return self.repeat.times if self.repeat is not None else 1
 
     def ratio(self, registry: Registry) -> float:
-        """Declared cost of one step relative to plain fine-tuning."""
         return declared_cost((registry[name], options) for name, options in self.regularisers).ratio
 
     def teachers(self, registry: Registry) -> list[str]:
@@ -170,21 +158,16 @@ class Method:
 
     @property
     def finetune(self) -> Phase:
-        """The last phase."""
         return self.phases[-1]
 
     @property
     def training(self) -> TrainingConfig:
-        """The protocol of the fine-tuning phase."""
         return self.finetune.training
 
     def encoder(self, shared: EncoderConfig, phase: Phase | None = None) -> EncoderConfig:
-        """The shared ``model`` section with what this method overrides (an opponent's own pooling), and a phase of it.
-
-        A method that wants a mean of the tokens takes the last one where the shared section does: the encoder was
-        trained to be read there.
-        """
+        """The shared ``model`` section with what this method overrides, and a phase of it."""
         changes = dict(self.config.model if phase is None or phase.lent is None else phase.lent.model)
+        # An encoder that was trained to be read at the last token is read there, not at a mean.
         if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean", "mean_last_four"):
             del changes["pooling"]
         if phase is not None:
@@ -192,7 +175,6 @@ class Method:
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})
 
     def phase(self, name: str) -> Phase:
-        """The phase of a name that the method has."""
         return next(phase for phase in self.phases if phase.name == name)
 
 
@@ -207,9 +189,6 @@ def is_name(text: str) -> bool:
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
-# -------------------------------------------------------------------- passes, in steps of plain fine-tuning
-
-
 def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
     """Optimiser steps of one run on ``rows`` examples; None when that needs an unknown ``rows``."""
     if training.epochs == 0:
@@ -222,7 +201,6 @@ def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
 
 
 def epoch_steps(training: TrainingConfig, rows: int) -> int:
-    """Optimiser steps of one epoch over ``rows`` examples."""
     return math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
 
 
@@ -237,9 +215,8 @@ def phase_cost(
 ) -> float | None:
     """Plain-step equivalents of all members of a phase, on ``count`` rows each; None when that needs an unknown.
 
-    A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
-    ``size`` is that of the phase's encoder over the task's (``Project.relative_size``), ``teachers`` those of the
-    encoders whose answers it learns: each costs a forward pass over the rows. ``steps``: that all members took.
+    A plain step is one over a batch of the ``shared`` protocol. ``size``: of the phase's encoder over the task's
+    (``Project.relative_size``); ``teachers``: of encoders whose answers it learns. ``steps``: that all members took.
     """
     own, fit = phase.training, phase.fit_ratio(registry)
     each = optimiser_steps(own, count) if steps is None else steps / phase.members
@@ -264,10 +241,7 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
 
 
 def comparable(method: Method, training: TrainingConfig, registry: Registry) -> bool:
-    """Whether one factor says for every number of rows what a method costs.
-
-    None does for other rows or another encoder; passes over rows and counted steps compare at one number of rows only.
-    """
+    """Whether one factor says for every number of rows what a method costs."""
     counted = training.max_steps is not None
     for phase in method.phases:
         others = phase.data.task is not None or phase.data.size is not None or bool(phase.model)

@@ -50,7 +50,6 @@ class RepeatConfig(StrictModel):
 
     @property
     def scores(self) -> bool:
-        """Whether the rule asks for scores on the validation share."""
         return getattr(MERGES.load(self.merge), "SCORES", False)
 
 
@@ -91,7 +90,6 @@ class ControlConfig(ControlPhase):
     phases: dict[Name, ControlPhase] = Field({})
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield changes beside ``compute``, which has no method to change; or that there are none."""
         changed = sorted(self.model_fields_set - {"why", "compute"})
         if self.compute is None and not changed:
             yield (), "a control changes something; say what, or write compute: matched"
@@ -132,7 +130,6 @@ class MethodConfig(StrictModel):
     )
 
     def by_phase(self) -> dict[str, PhaseConfig]:
-        """Return the phases by name; a method in the short form has one."""
         if self.phases is not None:
             return dict(self.phases)
         return {"finetune": PhaseConfig(regularisers=self.regularisers, training=self.training)}
@@ -142,7 +139,6 @@ class MethodConfig(StrictModel):
         return ("phases", phase) if self.phases is not None else ()
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Keys beside ``phases``, phases that cannot run in their order, a control that does not say what differs."""
         if self.phases is not None:
             for key in ("regularisers", "training"):
                 if key in self.model_fields_set:
@@ -153,10 +149,6 @@ class MethodConfig(StrictModel):
                 yield ("phases",), f"phases must end with the phase 'finetune', {last}; name the last one so"
             for i, name in enumerate(names):
                 yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
-        if bool(self.control_for) != bool(self.differs_in):
-            given, other = ("control_for", "differs_in") if self.control_for else ("differs_in", "control_for")
-            needs = "the methods, and the settings in which they differ from this one"
-            yield (given,), f"{given} needs '{other}': {needs}; add {other}"
 
     def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
         at, data = ("phases", name), phase.data

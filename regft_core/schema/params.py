@@ -125,11 +125,9 @@ class TuningConfig(StrictModel):
 
     @property
     def rounds(self) -> int:
-        """How often a trial is trained."""
         return self.folds or 1
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Two ways to judge a trial; nothing to try."""
         on_dev = self.selection == "dev_as_published"
         if on_dev and self.folds is not None:
             yield ("folds",), "selection: dev_as_published sets no training rows aside; remove folds"
@@ -171,11 +169,7 @@ class SlurmConfig(StrictModel):
 
 
 class ExecutionConfig(StrictModel):
-    """Where and how runs execute.
-
-    Nothing here is part of a run's key. Device and threads can change the last bits of a result: they are
-    recorded with it, and one comparison mixes no two of them (``report.mixed_environments``).
-    """
+    """Where and how runs execute; no part of a run's key (``report.mixed_environments``)."""
 
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     executor: Annotated[str, named_in(EXECUTORS)] = Field("serial", description="a file of regft_core/grid/executors")
@@ -198,10 +192,6 @@ class ExecutionConfig(StrictModel):
             if getattr(self, name) and self.device in ("cpu", "mps"):
                 message = f"{name} is for CUDA devices, but device is {self.device}"
                 yield (name,), f"{message}; remove it, or set device: cuda"
-        for name in ("ray", "slurm"):
-            if getattr(self, name) is not None and self.executor != name:
-                message = f"has options of executor '{name}', but the executor is '{self.executor}'"
-                yield (name,), f"{message}; remove them, or set executor: {name}"
 
     def settings(self) -> dict[str, Any]:
         """The options of the chosen executor, if it has a section of its own; defaults where that is left out."""

@@ -52,15 +52,15 @@ class HubSource(StrictModel):
     id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
     config: str | None = None
     revision: str = Field(min_length=1)
+    # Not in dumps: only plans read it.
+    rows: int | None = Field(None, ge=1, exclude=True, description="training rows, as the set's page says; for plans")
 
     @property
     def title(self) -> str:
-        """The set, as messages name it."""
         return "/".join(filter(None, [self.id, self.config]))
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Names of the folders that hold its splits."""
         return self.id.replace("/", "--"), self.config or "default", self.revision
 
 
@@ -75,12 +75,10 @@ class PackageSource(StrictModel):
 
     @property
     def title(self) -> str:
-        """The set, as messages name it."""
         return f"{self.name} {self.version}"
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Names of the folders that hold its splits."""
         return self.name, self.reader, f"{self.version}-{self.sha256[:12]}"
 
 

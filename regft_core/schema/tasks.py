@@ -46,12 +46,10 @@ class ColumnsConfig(StrictModel):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The columns that hold a row's texts."""
         return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
 
     @property
     def of_labels(self) -> tuple[str, ...]:
-        """The columns that hold a row's label, or its labels."""
         return (self.label,) if self.labels is None else self.labels
 
 
@@ -182,7 +180,6 @@ class TaskConfig(StrictModel):
     model: Layer = Field({}, description="what this task changes in the section model")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Labels that do not fit the kind; names that are not among metrics or labels; nothing to draw dev from."""
         labels, kind = self.labels or (), find(self.kind)
         if not isinstance(self.splits.dev, str) and self.splits.train is None:
             yield ("splits", "dev"), "'dev' is drawn from the rows of 'train', which is missing; add splits.train"
@@ -259,7 +256,6 @@ class TaskConfig(StrictModel):
 def _unknown_labels(
     path: tuple[str, ...], values: dict[str, str] | None, labels: tuple[str, ...]
 ) -> Iterator[Inconsistency]:
-    """Names in ``label_values`` that are no labels."""
     for value, label in (values or {}).items():
         if label not in labels:
             yield (*path, "label_values", value), f"'{label}' is not one of labels; {suggestion(label, labels)}"

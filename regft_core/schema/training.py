@@ -50,7 +50,6 @@ class EncoderConfig(StrictModel):
         return 2 if paired and self.pairs == "separately" else 1
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Ways to read a pair or a long text that the pooling does not allow."""
         gives_vector = self.pooling not in ("head", "mask")
         if self.pairs == "separately" and not gives_vector:
             message = f"pairs: separately compares two pooled vectors, which pooling: {self.pooling} does not give"
@@ -65,8 +64,6 @@ class EncoderConfig(StrictModel):
         if 2 * self.stride >= self.max_length:
             yield ("stride",), f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
 
-
-# ---------------------------------------------------------------------------------------- training
 
 MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
 #: Which epoch's weights are the result. ``best_on_dev_as_published``: the set that also judges the run chooses.
@@ -129,10 +126,7 @@ class TrainingConfig(StrictModel):
         return self.checkpoint != "last" or self.epoch_scores
 
     def without_steps(self) -> TrainingConfig:
-        """This protocol for a phase that takes no step: values that only steps read are the defaults.
-
-        So a changed learning rate changes neither such a phase nor its key.
-        """
+        """This protocol for a phase that takes no step: values that only steps read are the defaults, also in keys."""
         return self.model_copy(update={name: type(self).model_fields[name].get_default() for name in ONLY_STEPS_READ})
 
     def settled(self) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""From a method's file and what is laid over it to the method as it runs on a task.
-
-Options of its phases are validated against its regularisers; a phase's protocol has the phase's own values.
-"""
+"""From a method's file and what is laid over it to the method as it runs on a task."""
 
 from __future__ import annotations
 
@@ -45,8 +42,6 @@ class MethodBuilder:
         self.shared = shared
         self._files: dict[str, Document | None] = {}
         self._derived: dict[str, tuple[str, Change] | None] = {}
-
-    # -------------------------------------------------------------------------------- documents
 
     def knows(self, name: str) -> bool:
         """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
@@ -123,8 +118,6 @@ class MethodBuilder:
             document = lay(document, self.params, ("task_settings", task, "methods", name))
         return _with_own_sources(document, file)
 
-    # ---------------------------------------------------------------------------------- methods
-
     def build(
         self,
         name: str,
@@ -136,8 +129,8 @@ class MethodBuilder:
     ) -> Method:
         """Return the method that ``document`` (by default its own) describes, on a task if one is given.
 
-        ``trail``: methods whose compute is being matched, outermost first. ``tuned``: values of the shared protocol
-        that are tuned, whatever task a phase has its rows of. Raises ConfigError with everything that is wrong with it.
+        ``trail``: methods whose compute is being matched, outermost first; ``tuned``: values of the shared protocol.
+        Raises ConfigError with everything that is wrong with it.
         """
         document = document or self.document(name, task)
         if document is None:
@@ -157,10 +150,7 @@ class MethodBuilder:
         for key in ("control_for", "controlled_by", "variant_of", "combines"):
             for i, target in enumerate(getattr(config, key)):
                 at = (key, i) if (key, i) in document.places else (key,)
-                if target == name:
-                    hint = "name the method it belongs to"
-                    yield document.problem("refers-to-itself", at, f"a method cannot be in its own '{key}'", hint)
-                elif not self.knows(target):
+                if not self.knows(target):
                     yield missing(self.root, METHODS, target, document, at)
         known = paths(document.data)
         for path in config.sources:
@@ -175,8 +165,6 @@ class MethodBuilder:
 
 @dataclass(frozen=True)
 class _PhaseBuilder:
-    """Builds the phases of one method from the arguments of :meth:`MethodBuilder.build`; adds to ``problems``."""
-
     builder: MethodBuilder
     name: str
     document: Document
@@ -210,10 +198,7 @@ class _PhaseBuilder:
         return tuple(phases)
 
     def _protocol(self, path: KeyPath, rows: str | None) -> TrainingConfig | None:
-        """Return the protocol of a phase; None where a value is wrong.
-
-        ``rows``: the task whose rows the phase trains on where that is another one.
-        """
+        """Return the protocol of a phase, whose ``rows`` may be those of another task; None where a value is wrong."""
         shared = self.builder.shared(rows or self.task)
         shared = shared if self.tuned is None else lay(shared, self.tuned)
         laid = lay(shared, self.document, (*path, "training"), "training")
@@ -232,10 +217,7 @@ class _PhaseBuilder:
         return None
 
     def _options(self, names: Iterable[str], phase: str, earlier: Collection[str], path: KeyPath) -> Options:
-        """Return the validated options of the regularisers that stand below ``path``, by name.
-
-        One that takes something from a phase that does not run before its own is a problem.
-        """
+        """Return the validated options of the regularisers that stand below ``path``, by name."""
         options, registry = list[tuple[str, BaseModel]](), self.builder.registry
         for name in names:
             at = (*path, "regularisers", name)
@@ -299,7 +281,6 @@ def _lent(method: Method, name: str) -> Iterator[Phase]:
 
 
 def names_of(document: Document | None, key: str) -> list[str]:
-    """Return the names that stand under a key of a method's file, as far as they can be ones."""
     value = document.data.get(key) if document is not None else None
     items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [item for item in items if isinstance(item, str) and is_name(item)]

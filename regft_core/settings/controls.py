@@ -30,11 +30,8 @@ PLAIN = "vanilla"
 class Control:
     """A control of a listed method: ``name`` is a listed arm, or one to list.
 
-    Attributes:
-        differs_by: how its settings differ from the method's, in a sentence.
-        zero: whether it takes the ingredient away; else it has something in the ingredient's place.
-        declared: the control that the method declares; ``name`` trains the same.
-        listed: whether the grid has it.
+    ``differs_by``: how its settings differ, in a sentence. ``zero``: whether it takes the ingredient away and puts
+    nothing in its place. ``declared``: the control that the method declares; ``name`` trains the same.
     """
 
     name: str
@@ -46,7 +43,6 @@ class Control:
 
     @property
     def kind(self) -> str:
-        """Say whether it takes the ingredient away or puts something in its place."""
         return "control" if self.zero else "replacement"
 
     def __str__(self) -> str:
@@ -102,10 +98,10 @@ def _training(builder: MethodBuilder, method: Method) -> str:
 
 
 def warnings_of(builder: MethodBuilder, methods: Mapping[str, Method], controls: Sequence[Control]) -> Iterator[str]:
-    """Yield differences of listed controls that they do not declare; one text for methods without a listed control."""
+    """Yield undeclared differences of controls with files; one text for methods without a listed control."""
     for control in methods.values():
         for name in control.config.control_for:
-            if name in methods:
+            if name in methods and control.of is None:
                 apart = differences(builder.settings_of(methods[name]), builder.settings_of(control))
                 if more := undeclared(apart, control.config.differs_in):
                     document = builder.document(control.name)
@@ -127,7 +123,6 @@ def warnings_of(builder: MethodBuilder, methods: Mapping[str, Method], controls:
 
 
 def missing(controls: Iterable[Control]) -> list[str]:
-    """Return the names of the controls that are not listed, each once."""
     return list(dict.fromkeys(control.name for control in controls if not control.listed))
 
 

@@ -1,8 +1,4 @@
-"""Plan of the grid: what ``dvc repro`` would train and what it costs, without building a model.
-
-Cost is counted in steps of plain fine-tuning (a forward pass counts 1, a backward one 2), so that methods can be
-compared before anything ran. What is fitted without steps counts by its passes over the rows.
-"""
+"""Plan of the grid: what ``dvc repro`` would train and what it costs, in steps of plain fine-tuning."""
 
 from __future__ import annotations
 
@@ -18,35 +14,15 @@ from regft_core.schema.method import Method, Phase, optimiser_steps, phase_cost
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.project import Cell, Project, cells
 
-#: Hub id and configuration of a public set -> labelled training rows as its own page says: nothing that is computed or
-#: stored rests on them.
-TRAINING_ROWS: dict[tuple[str, str | None], int] = {
-    ("nyu-mll/glue", "cola"): 8_551,
-    ("nyu-mll/glue", "mnli"): 392_702,
-    ("nyu-mll/glue", "mrpc"): 3_668,
-    ("nyu-mll/glue", "qnli"): 104_743,
-    ("nyu-mll/glue", "qqp"): 363_846,
-    ("nyu-mll/glue", "rte"): 2_490,
-    ("nyu-mll/glue", "sst2"): 67_349,
-    ("nyu-mll/glue", "stsb"): 5_749,
-    ("stanfordnlp/snli", "plain_text"): 549_367,
-    ("clue/clue", "afqmc"): 34_334,
-    ("clue/clue", "cmnli"): 391_783,
-    ("clue/clue", "csl"): 20_000,
-    ("clue/clue", "iflytek"): 12_133,
-    ("clue/clue", "ocnli"): 50_437,
-    ("clue/clue", "tnews"): 53_360,
-}
-
 
 @dataclass(frozen=True)
 class PlanRow:
     """The plan of one cell: how many ``seeds`` the grid asks for, and of how many the run is ``cached``.
 
     Attributes:
-        rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
-        steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
-        cost: plain-step equivalents of one run, search and trials included; None when unknown.
+        rows: training rows of a run; None where they are not known yet.
+        steps: optimiser steps of one run's fine-tuning.
+        cost: plain-step equivalents of one run, search and trials included.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
     """
 
@@ -60,7 +36,6 @@ class PlanRow:
 
     @property
     def to_train(self) -> int:
-        """Seeds whose run is not in the store."""
         return self.seeds - self.cached
 
 
@@ -69,9 +44,7 @@ def plan_rows(project: Project, cached: Callable[[Cell], set[int]] = lambda cell
     rows, wanted = [], set(project.params.grid.seeds)
     for cell in cells(project):
         prepared = training_rows(project.root, cell)
-        source, count = project.tasks[cell.task].source, prepared
-        if prepared is None and source.kind == "hub":
-            count = TRAINING_ROWS.get((source.id, source.config))
+        count = getattr(project.tasks[cell.task].source, "rows", None) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost = run_cost(project, method, cell.task, project.trials(cell.method), count)
@@ -148,10 +121,7 @@ def sized_cost(
 
 
 def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
-    """The plan as text, with totals; ``?`` stands for what cannot be known yet.
-
-    ``seconds``: of one worker for what a cell still has to train.
-    """
+    """The plan as text, with totals; ``seconds``: of one worker for what a cell still has to train."""
     lines: list[tuple[str, ...]] = [("method", "seeds", "cached", "steps", "plain steps", "time")]
     for row in sorted(rows, key=lambda row: (row.cell.task, str(row.cell.size))):
         if (title := f"{row.cell.task}-{row.cell.size}") not in (line[0] for line in lines):

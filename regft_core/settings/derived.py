@@ -1,11 +1,8 @@
 """Controls of an arm that need no file of their own: the same arm with one ingredient flipped, or without its method.
 
 The control ``random`` of the arm ``dps_mix`` is the arm ``dps_mix_random``. What it flips is declared by the method's
-regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inherits everything else from its arm:
-settings of ``params.yaml`` and of a task, and tuned values.
-
-An arm that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings, without all
-that its method's file says. The last functions compare two arms, option by option.
+regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inherits everything else from its arm. An arm
+that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings.
 """
 
 from __future__ import annotations
@@ -34,11 +31,8 @@ _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_sha
 class Change:
     """One control that is declared for an arm.
 
-    Attributes:
-        why: what the control lacks or has instead, in a few words.
-        values: laid over the arm; a regulariser whose options are None is removed.
-        plain: plain fine-tuning in place of the arm: with the ``shared`` protocol, or ``matched`` to the arm's compute.
-        zero: whether the ingredient is taken away and nothing put in its place.
+    ``values`` are laid over the arm; a regulariser whose options are None is removed. ``plain``: plain fine-tuning in
+    place of the arm, with the ``shared`` protocol or ``matched`` to its compute. ``zero``: as of :class:`Control`.
     """
 
     why: str
@@ -89,16 +83,11 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
 
 
 def flipped(document: Document, arm: str, change: Change) -> Document:
-    """The document of the control ``change`` of ``arm``, whose own is ``document``."""
     data = {key: value for key, value in document.data.items() if key not in WORDS}
     inherited = dict(document.data.get("sources") or {})
     if change.plain is not None:
         data, inherited = _plain(document, arm, change.plain), {}
-    head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
-    # Without its method's file, and beside a last phase without steps, the protocol is another one.
-    other = change.plain == "shared" or (change.plain and FINETUNE not in _stepping(document.data))
-    protocol = ["training", "model"] if other else ["training.optimizer"] if change.zero else []
-    head["differs_in"] = [*_declared(change, document.data), *protocol]
+    head = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
     base = Document(head | data, document.places, document.file)
     layered = lay(base, Document(dict(change.values), {}, document.file))
     data = copy.deepcopy(layered.data)
@@ -109,17 +98,6 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     present = set(paths(data))
     data["sources"] = {path: text for path, text in sources.items() if path in present}
     return replace(layered, data=data)
-
-
-def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
-    """The settings in which the control differs; a regulariser that the arm does not have counts as one."""
-    own = {phase: set(part) for phase, part in regularisers_of(data)}
-    for path in change.settings:
-        parts = path.split(".")
-        at = parts.index("regularisers") if "regularisers" in parts else len(parts)
-        phase = parts[1] if parts[0] == "phases" and len(parts) > 1 else FINETUNE
-        added = at + 1 < len(parts) and parts[at + 1] not in own.get(phase, ())
-        yield ".".join(parts[: at + 2]) if added else path
 
 
 def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> dict[str, Any]:
@@ -138,7 +116,6 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
 
 
 def _stepping(data: Mapping[str, Any]) -> list[str]:
-    """Phases that take steps."""
     protocols = {name: phase.get("training") for name, phase in _phases(data).items()}
     return [name for name, own in protocols.items() if not isinstance(own, dict) or own.get("epochs") != 0]
 
@@ -193,8 +170,8 @@ MISSING = "nothing"
 def settings_of(method: Method, registry: Mapping[str, Any], *, acting: bool = False) -> dict[str, Any]:
     """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
-    A phase before the last one, and a regulariser, has a setting of its own, which is True. ``acting`` leaves out
-    regularisers of strength 0: arms with equal settings then train the same bits.
+    An earlier phase, and a regulariser, is a setting, too. ``acting``: without regularisers of strength 0, so that arms
+    with equal settings train the same bits.
     """
     settings: dict[str, Any] = {f"model.{key}": value for key, value in method.config.model.items()}
     for phase in method.phases:
@@ -237,7 +214,6 @@ def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
 
 
 def undeclared(paths: Iterable[str], declared: Sequence[str]) -> list[str]:
-    """Return the paths that no ``declared`` path names or contains; ``phases.finetune.`` may stand before it."""
     above = [path.removeprefix(f"phases.{FINETUNE}.") for path in declared]
     return [path for path in paths if not any(f"{path}.".startswith(f"{one}.") for one in above)]
 

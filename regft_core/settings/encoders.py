@@ -1,7 +1,6 @@
 """Identify encoders: which one a name, an alias or a local directory is, and what it was trained on since pretraining.
 
-Papers and runs spell one encoder in many ways. Two spellings are one encoder when they lead to the same hub id and to
-the same labelled tasks in between. ``Contamination`` warns of tasks that an encoder has seen before.
+Two spellings are one encoder when they lead to the same hub id and to the same labelled tasks in between.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Encoder:
 
     @property
     def title(self) -> str:
-        """For tables and sentences, without the organisation."""
         return self.name.rstrip("/").rpartition("/")[2] + "".join(f", tuned on {task}" for task in self.trained_on)
 
     def after(self, *tasks: str) -> Encoder:
@@ -64,8 +62,7 @@ def named(name: str) -> Encoder:
 def in_directory(path: str, config: Mapping[str, Any]) -> Encoder:
     """The encoder in a local directory: of its place in the hub's cache, or of the origin in its ``config.json``.
 
-    A classifier was trained on something in between, whatever its configuration says of its origin. A directory whose
-    configuration names no origin is an encoder of its own.
+    A classifier was trained on something in between; a directory without an origin is an encoder of its own.
     """
     snapshot = _SNAPSHOT.search(path)
     if snapshot:
@@ -91,12 +88,7 @@ def between_phases(phases: Mapping[str, Mapping[str, Any]], task: str) -> tuple[
     return list(trained.values())[-1]
 
 
-# ------------------------------------------------------------------------------- tasks that encoders have seen before
-
-
 class SeenConfig(StrictModel):
-    """Training data of some encoders."""
-
     encoders: SomeItems[str]
     source: str = Field(min_length=1, description="who says so")
     tasks: dict[Name, str] = Field(min_length=1, description="task -> the data set as the source calls it")

@@ -4,8 +4,7 @@ From weak to strong: ``training`` and ``model`` of ``params.yaml``, the task's o
 method's file, ``method_settings.<method>``, ``task_settings.<task>.methods.<method>``, a tuned value.
 
 A method's setting has one of three sources, in this order: the entry for its path in the method's file; for a default,
-that of the regulariser's class; the file's entry for the nearest section above it. A value that names another phase of
-the method is wiring, not a setting.
+that of the regulariser's class; the file's entry for the nearest section above it.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _REPLACES: dict[str, dict[str, tuple[str, ...]]] = {
 def lay(base: Document, over: Document, at: KeyPath = (), to: str = "", skip: Collection[str] = ()) -> Document:
     """Return ``base`` with the mapping that stands at ``at`` in ``over`` laid over its section ``to``, key by key.
 
-    Mappings are merged; anything else is replaced. ``skip`` names keys of the layer that are left out. Where either
-    is no mapping, ``base`` comes back as it is: what is wrong is told where that is validated.
+    Mappings are merged; anything else is replaced. ``skip``: keys of the layer that are left out. Where either is no
+    mapping, ``base`` comes back as it is.
     """
     target, layer, places = base.data.get(to, {}) if to else base.data, over.value(at), dict(base.places)
     if not isinstance(target, dict) or not isinstance(layer, dict):
@@ -136,9 +135,6 @@ def sizes_of(params: Params, task: str) -> tuple[Size, ...]:
 def all_sizes(params: Params) -> list[Size]:
     """Return every training size of a task of the grid, once, in order."""
     return list(dict.fromkeys(size for task in params.grid.tasks for size in sizes_of(params, task)))
-
-
-# ------------------------------------------------------------------------------------ where values are from
 
 
 def settings_lines(project: Project) -> list[str]:

@@ -79,10 +79,7 @@ def check_lent(params: Params, methods: Mapping[str, Method], documents: Mapping
 
 
 def check_encoders(root: Path, method: Method, document: Document, shared: Document) -> Iterator[Found]:
-    """Yield problems and warnings of how a method in ``document`` reads the encoder, and of those that its phases name.
-
-    ``shared``: ``params.yaml`` as the task changes it.
-    """
+    """Yield what is wrong with how a method reads the encoder of ``shared`` (``params.yaml`` on a task) or its own."""
     own = lay(shared, document, ("model",), "model")
     if method.config.model:
         yield from validate(EncoderConfig, own, ("model",))[1]

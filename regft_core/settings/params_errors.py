@@ -33,7 +33,6 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
 
 def check_params(root: Path, params: Params, document: Document) -> Iterator[Found]:
-    """Yield problems and warnings of a ``params.yaml``."""
     lists: list[KeyPath] = [("grid", "tasks"), ("grid", "sizes"), ("grid", "seeds"), ("methods",), ("evaluations",)]
     lists += [("ood",), ("trackers",), ("report", "decide_by"), ("report", "published")]
     lists += [("report", "averages", name) for name in params.report.averages]
@@ -53,12 +52,6 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
     yield from _check_plug_in(EXECUTORS, params.execution.executor, "run", "regft_core/grid/executors/serial.py")
     for tracker in params.trackers:
         yield from _check_plug_in(TRACKERS, tracker, "log", "examples/trackers/tensorboard.py of the repository")
-    execution = params.execution
-    if execution.executor == "serial" and execution.workers > 1:
-        place, instead = document.place(("execution", "workers")), "set execution.executor: processes"
-        yield f"{place}: {execution.workers} workers have nothing to do with executor: serial; {instead}"
-    if params.tuning is not None and params.tuning.selection != "split" and "split" in params.tuning.model_fields_set:
-        yield f"{document.place(('tuning', 'split'))}: it has no effect with selection: {params.tuning.selection}"
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         yield (
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "
@@ -67,10 +60,7 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
 
 
 def check_version(document: Document, ours: str = __version__) -> list[str]:
-    """Return the warning of a file that was written for an earlier version of regft (``regft: 0.1.0``).
-
-    Raises ConfigError for one of a later version: further problems would only be its consequences.
-    """
+    """Return the warning of a file for an earlier version of regft (``regft: 0.1.0``); ConfigError for a later one."""
     written = document.data.get("regft")
     if not isinstance(written, str) or not re.match(PATTERN, written) or written == ours:
         return []  # absent, or a problem that the schema names
@@ -90,7 +80,6 @@ def unlisted(params: Params, what: Literal["task", "method"], name: str, documen
 
 
 def duplicates(document: Document, path: KeyPath) -> Iterator[Problem]:
-    """Yield values that a list in ``document`` holds twice."""
     values = document.value(path)
     for i, value in enumerate(values if isinstance(values, list) else ()):
         if value in values[:i]:
@@ -112,7 +101,6 @@ def _check_plug_in(catalogue: Catalogue, name: str, function: str, example: str)
 
 
 def check_model(root: Path, model: EncoderConfig, document: Document) -> Iterator[Found]:
-    """Yield problems and warnings of the section ``model`` as it stands in ``document``."""
     name, revision, at = model.name, model.revision, ("model", "revision")
     try:
         is_local = name in ALIASES or what_is(expand(root, name)) == "a directory"
@@ -150,10 +138,7 @@ def moves(revision: str) -> bool:
 def check_report(
     params: Params, document: Document, tasks: Mapping[str, TaskConfig], left_out: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
-    """Yield tasks and sets in ``report.averages`` and ``report.decide_by`` that are not in the grid.
-
-    An average over a set that is ``left_out`` has no value, and is no mistake.
-    """
+    """Yield tasks and sets in ``report.averages`` and ``report.decide_by`` that are neither there nor ``left_out``."""
     places: list[tuple[KeyPath, str, str]] = [
         (("report", "averages", average, i), *split_part(text))
         for average, parts in params.report.averages.items()
@@ -212,8 +197,6 @@ def check_evaluations(
 
 
 def check_store(root: Path, store: StoreConfig, document: Document) -> list[Problem]:
-    """Problems of the ``store`` section."""
-
     def wrong(code: str, message: str) -> list[Problem]:
         hint = "give a folder of its own, for instance .regft, or one outside the project"
         return [document.problem(code, ("store", "path"), f"'{store.path}' {message}", hint)]

@@ -1,12 +1,10 @@
 """Presets: whole ``params.yaml`` files that run in a folder of their own, ``presets/<name>``.
 
-The user's ``params.yaml`` and ``work/`` are left alone. The folder is a small DVC project: tasks, methods, data and
-fetched encoders are links to the project's, the pipeline files are copies, and the run store is the project's own, so
-that equal runs are trained once.
+The folder is a small DVC project: tasks, methods, data and fetched encoders are links to the project's, the pipeline
+files are copies, and the run store is the project's own.
 
-``--scale small`` makes a preset in miniature, in ``presets/<name>.small``, with less of everything that takes time.
-Layer numbers are scaled to the encoder's depth. ``small_scale`` in the new file says what differs, cuts the files of
-methods and tasks likewise (``in_small``), and marks every result.
+``--scale small`` makes a preset in miniature, in ``presets/<name>.small``. ``small_scale`` in the new file says what
+differs, cuts the files of methods and tasks likewise (``in_small``), and marks every result.
 """
 
 from __future__ import annotations
@@ -71,11 +69,7 @@ def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Docum
 
 
 def changed(document: Document, changes: Iterable[str]) -> Document:
-    """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
-
-    Another ``model.name`` is that of every task whose file names none, and takes the revision away, whichever comes
-    first. Raises ConfigError for a change that cannot be made.
-    """
+    """``document`` with ``KEY=VALUE`` changes; another ``model.name`` comes first and is that of every task."""
     for change in sorted(changes, key=lambda text: text.partition("=")[0].strip() != "model.name"):
         key, sign, text = change.partition("=")
         path = tuple(key.strip().split("."))
@@ -91,10 +85,7 @@ def changed(document: Document, changes: Iterable[str]) -> Document:
 
 
 def put(data: Any, path: tuple[str, ...], value: Any, document: Document) -> None:
-    """Set the value at ``path`` of the data of ``document``, or of a copy; sections that are empty or lacking are made.
-
-    Raises ConfigError where the path leads through a value, or through what an alias repeats elsewhere.
-    """
+    """Set the value at ``path`` of the data of ``document``, or of a copy; lacking sections are made."""
     for part in path[:-1]:
         if data.get(part) is None:
             data[part] = {}
@@ -172,7 +163,6 @@ def _seen_from_folder(path: str) -> str:
 
 
 def write_changed(path: Path, text: str) -> None:
-    """Write a file whose content is another, so that DVC and people see what changed."""
     if not (path.is_file() and path.read_text(encoding="utf-8") == text):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -193,15 +183,8 @@ def link(path: Path, target: Path) -> None:
         path.symlink_to(relative)
 
 
-# ------------------------------------------------------------------------------------ --scale small
-
-
 def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
-    """Make (or bring up to date) the folder of a preset in small; returns it.
-
-    ``changes`` are made before the preset is cut, and but for those of ``_BEFORE_ONLY`` once more after, so that they
-    win over the cuts. Raises ConfigError for a preset or changes that are wrong.
-    """
+    """Make (or bring up to date) the folder of a preset in small; returns it. ``changes`` win over the cuts."""
     changes, file, printed = list(changes), preset_file(root, name), preset_document(root, name).data
     wanted = preset_document(root, name, changes).data
     original = printed["model"]["name"]
@@ -259,7 +242,6 @@ def capped(value: Any, scale: float, key: str = "", encoder: str = "") -> Any:
 
 
 def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:
-    """Return what differs from the preset, in sentences."""
     seeds, full = (plural(len(grid["seeds"]), "seed") for grid in (data["grid"], printed["grid"]))
     own, theirs = data["model"]["name"], printed["model"]["name"]
     epochs = (data.get("training") or {}).get("epochs", CAPS["epochs"])

@@ -67,10 +67,11 @@ class LeftOut:
 class Project:
     """A valid project.
 
-    ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a method trains on;
-    ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol, and ``on_task`` those
-    that (method, task) changes. ``left_out`` holds, for each task of the grid, the declared out-of-distribution sets
-    that do not judge it. ``sections``: task -> the shared protocol and encoder.
+    Attributes:
+        tasks: those of the grid, those that only judge them, and those that a phase trains on.
+        methods: in the order of ``params.yaml``, under the shared protocol; ``on_task``: those that a task changes.
+        sections: task -> the shared protocol and encoder.
+        left_out: task of the grid -> the declared out-of-distribution sets that do not judge it.
     """
 
     root: Path
@@ -133,7 +134,6 @@ class Project:
         return None if weights is None or of_task is None else weights / of_task
 
     def trials(self, name: str) -> list[Trial]:
-        """Return the settings that are tried for a method, in order; none where nothing of it is tuned."""
         return trials_of(self.params.tuning, self.methods[name])
 
     def tuned(self, name: str, task: str | None, values: Mapping[str, Any]) -> tuple[Method, TrainingConfig]:
@@ -175,9 +175,6 @@ def named_cells(project: Project, names: Sequence[str]) -> list[Cell]:
     return [cell for cell in cells(project) if cell.method in names or f"{cell.method}/{cell.task}" in names]
 
 
-# ------------------------------------------------------------------------------------ trials
-
-
 def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
     """The trials of an arm, in order; empty where nothing of it is tuned.
 
@@ -205,10 +202,7 @@ def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
 def _inherited(
     own: Mapping[str, Any] | list[Trial] | None, flipped: Collection[str]
 ) -> dict[str, Any] | list[Trial] | None:
-    """Return the trials of an arm for a control that it declares: without the settings that the control flips.
-
-    None where nothing is left of an arm's own values: those for every arm are tried then.
-    """
+    """Return the trials of an arm for its control, without the settings that it flips; None: those for every arm."""
 
     def kept(values: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in values.items() if not any(f"{k}.".startswith(f"{one}.") for one in flipped)}

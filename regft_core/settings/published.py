@@ -1,11 +1,8 @@
 """Numbers printed in papers: ``published/<paper>_<table>.yaml``, as facts with their table, row and unit.
 
 A file is one table, or the numbers that a paper prints in its prose. A row that the paper took from elsewhere is never
-compared with ours. Where a printed average does not follow from the numbers beside it, ``recomputed`` has what follows
-and ``misprints`` says it in words (``tests/papers`` recomputes the shipped tables, and checks that names in them
-agree). A claim is about each encoder and each training size whose rows have all of its methods.
-
-Nothing here changes a run; ``report.published`` names the files to print beside ours.
+compared with ours. ``tests/papers`` recomputes the shipped tables, and checks that names in them agree. A claim is
+about each encoder and each training size whose rows have all of its methods.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.schema import Inconsistency, Items, Name, NameList, OneOrMoreNames, Size, SomeItems, StrictModel
+from regft_core.schema import Items, Name, NameList, OneOrMoreNames, Size, SomeItems, StrictModel
 from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.validate import validated
@@ -80,14 +77,8 @@ class Numbers(StrictModel):
     than_size: Size | None = Field(None, description="training size of the other method where it is another one")
     lower: bool = Field(False, description="the claim is that they are lower")
 
-    def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield a list of other numbers that is not as long."""
-        if self.than and len(self.than) != len(self.names):
-            yield ("than",), f"than names {len(self.than)} numbers beside {len(self.names)} in names"
-
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """(number, number of the other method)."""
         return list(zip(self.names, self.than or self.names, strict=True))
 
 
@@ -111,17 +102,7 @@ class Claim(StrictModel):
 
     @property
     def of_cost(self) -> bool:
-        """Whether it is about what a method costs."""
         return self.measure in ("passes", "memory")
-
-    def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Yield columns of a claim on cost, or none of another; a limit of no cost; numbers beside another measure."""
-        if self.of_cost == bool(self.columns):
-            yield ("columns",), "a claim on cost names no columns" if self.of_cost else "a claim names columns"
-        if self.at_most != 1 and not self.of_cost:
-            yield ("at_most",), f"at_most is for measure: passes or memory, and this is measure: {self.measure}"
-        if self.numbers is not None and self.measure != "mean":
-            yield ("numbers",), f"numbers are compared by their mean, and this is measure: {self.measure}"
 
     def settings(self, config: PublishedConfig) -> list[tuple[str, str]]:
         """(encoder, size) of the table's rows that the claim is about; of a table without rows its encoders."""
@@ -136,8 +117,6 @@ class Claim(StrictModel):
 
 
 class PublishedConfig(StrictModel):
-    """One table of one paper."""
-
     paper: str = Field(min_length=1)
     table: str = Field(min_length=1, description="as the paper numbers it; ``prose`` for numbers of its text")
     what: str = Field(min_length=1, description="what it shows, in own words")

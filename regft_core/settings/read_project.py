@@ -1,7 +1,6 @@
 """Read and validate a whole project: ``params.yaml``, its tasks and its methods.
 
-Every problem of every file is collected before anything is reported; a wrong ``params.yaml`` is reported alone, since
-it says which files the others are. No torch here.
+Every problem of every file is collected before anything is reported; a wrong ``params.yaml`` is reported alone.
 """
 
 from __future__ import annotations
@@ -47,13 +46,7 @@ _NOT_THE_FILES = TaskSettings.model_fields.keys() - {"primary"}
 
 
 class Reader:
-    """Reads and checks tasks; grows while a project is read.
-
-    Attributes:
-        documents: file, relative to the project -> what it holds, for every file that was read.
-        tasks: those without a mistake in their fields.
-        left_out: task -> declared OOD set -> why it does not judge.
-    """
+    """Reads and checks tasks. ``documents``: file, relative to the project -> what it holds; ``tasks``: right ones."""
 
     def __init__(self, root: Path, params: Document, ood: OodChoice) -> None:
         self.root = root
@@ -66,7 +59,6 @@ class Reader:
         self.tasks: dict[str, TaskConfig] = {}
 
     def note(self, found: Iterable[Found]) -> None:
-        """Add what a check found."""
         for one in found:
             if isinstance(one, Problem):
                 self.problems.append(one)
@@ -138,7 +130,6 @@ class Reader:
         return document
 
     def _chosen(self, name: str) -> bool:
-        """Whether ``ood`` of the params file lets a set judge."""
         return self.ood == "all" or (self.ood != "none" and name in self.ood)
 
     def _left_out(self, name: str, config: OodConfig) -> LeftOut | None:
@@ -304,7 +295,6 @@ def _on_tasks(
 
 
 def _read_rows(reader: Reader, method: Method, document: Document) -> None:
-    """Read the tasks whose rows phases of a method train on."""
     for phase in method.phases:
         if phase.data.task is not None:
             at = ("phases", phase.name, "data", "task")

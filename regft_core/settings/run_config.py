@@ -95,19 +95,13 @@ def _task(project: Project, name: str, cell: Cell) -> dict[str, Any]:
 
 
 def of_seed(config: str, seed: int) -> str:
-    """Return a ``config.yaml`` with one of its seeds alone."""
     data = yaml.load(config, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     data["params"]["grid"]["seeds"] = [seed]
     return yaml_text(data)
 
 
 def lay_out_config(root: Path, file: Path) -> Path:
-    """Make the folder below ``presets/`` in which a ``config.yaml`` runs, or bring it up to date; return it.
-
-    The project's own methods and tasks are links there, but for those that the file holds.
-
-    Raises ConfigError for a file that is no ``config.yaml``.
-    """
+    """Make the folder below ``presets/`` in which a ``config.yaml`` runs, or bring it up to date; return it."""
     document = load_yaml(file, file.parent)
     config = validated(RunConfig, document)
     folder = root / FOLDER / f"{next(iter(config.methods), 'config')}-{sha256_text(canonical_json(document.data))[:8]}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from regft_core import metrics
 from regft_core.catalogue import KINDS
 from regft_core.data.file_format import WrongFile, below_data, is_known
 from regft_core.data.prepare import EvaluationSet, declaration_of, own_sets, resolve_ood
-from regft_core.data.read_split import Declaration, missing_columns
+from regft_core.data.read_split import missing_columns
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import ConfigError, Problem
@@ -27,14 +26,6 @@ from regft_core.settings.validate import Found
 from regft_core.settings.yaml_paths import task_file
 
 
-class Use(NamedTuple):
-    """A split that is read: ``document`` names it at ``path``."""
-
-    document: Document
-    path: KeyPath
-    split: str
-
-
 def referenced_tasks(document: Document) -> Iterator[str]:
     """Names of the tasks that a task's YAML is evaluated on, also when the rest of it is wrong."""
     ood = document.data.get("ood")
@@ -46,10 +37,6 @@ def referenced_tasks(document: Document) -> Iterator[str]:
 def check_task(
     root: Path, name: str, tasks: Mapping[str, TaskConfig], documents: Mapping[str, Document]
 ) -> Iterator[Found]:
-    """Yield problems and warnings of a task, and of everything that judges it.
-
-    ``tasks`` are those that are right; ``documents`` holds the files read so far.
-    """
     task, document = tasks[name], documents[task_file(name)]
     yield from _check_kind(task, document)
     yield from _check_metrics(task, document)
@@ -61,22 +48,19 @@ def check_task(
     for key, judged in (own_sets(name, task) | {ood: resolve_ood(name, ood, tasks) for ood in judging}).items():
         config, declared = judging.get(key), judged.declaration
         at: KeyPath = ("splits", key) if config is None else ("ood", key)
-        in_place = config is not None and config.source is not None
+        in_place, named = config is not None and config.source is not None, at if config is None else (*at, "split")
         where, start = documents[task_file(judged.task or name)], at if in_place else ()
-        columns: KeyPath = (*start, "columns") if (*start, "columns") in where.places else ("columns",)
-        if config is None:
-            use = Use(document, at, judged.split)
-        elif in_place or config.split is not None:
-            use = Use(document, (*at, "split"), judged.split)
-        else:
-            use = Use(where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train"), judged.split)
-        yield from check_source(root, judged, where, (*start, "source"), columns, use)
+        place = document
+        if config is not None and not in_place and config.split is None:
+            place, named = where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train")
+        yield from _check_source(root, judged, where, start, place, named)
         trained = task.splits.train if key not in ("train", "unlabelled") else None
         if trained is not None and same_rows(root, task.source, trained, judged.source, judged.split):
             what = "the development set" if config is None else "this set"
             message = f"{what} ('{judged.split}') is the training split, so it would only measure what was memorised"
-            place, hint = use.path if use.document is document else at, "name a split or file that is not trained on"
-            yield document.problem("judged-on-training-rows", place, message, hint)
+            hint = "name a split or file that is not trained on"
+            at_split = named if place is document else at
+            yield document.problem("judged-on-training-rows", at_split, message, hint)
         if config is not None:
             yield from _check_labels(task, config, declared.kind, declared.labels or (), at, document)
 
@@ -95,9 +79,6 @@ def _check_labels(
             shown = ", ".join(f"{label}: {other}" for label, other in label_map.items())
             hint = f"label_map takes each of {listing(own)} to one of {listing(theirs)}, and all of these are reached"
             yield document.problem("labels-differ", at, f"labels do not meet those of the set: {{{shown}}}", hint)
-    elif config.label_map is not None:
-        message = "'label_map' is for classification, and targets are compared as they are"
-        yield document.problem("classification-only", at, message, "remove it")
 
 
 def _check_kind(task: TaskConfig, document: Document) -> Iterator[Problem]:
@@ -133,11 +114,7 @@ def _check_metrics(task: TaskConfig, document: Document) -> Iterator[Problem]:
 
 
 def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> Iterator[Found]:
-    """Yield problems and warnings of the ``tasks`` of the grid that have folds.
-
-    Problems: seeds without a fold, a choice that rows of other folds would make. Warnings: repeats that the seeds
-    leave incomplete, so that some rows are predicted more often than others.
-    """
+    """Yield seeds without a fold, a choice by rows of other folds, and a warning of repeats that are incomplete."""
     seeds, tuning = params.grid.seeds, params.tuning
     for name, task in tasks.items():
         dev = task.splits.dev
@@ -162,37 +139,38 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
             yield document.problem("chosen-by-judges", ("tuning", "selection"), message, "set selection: split")
 
 
-# ------------------------------------------------------------------------------------ where rows come from
-
-
-def check_source(
-    root: Path, judged: EvaluationSet, document: Document, at: KeyPath, columns: KeyPath, use: Use
+def _check_source(
+    root: Path, judged: EvaluationSet, where: Document, start: KeyPath, document: Document, named: KeyPath
 ) -> Iterator[Found]:
-    """Yield what is wrong with a set: its ``source`` at ``at`` of ``document``, its columns there, and its split.
-
-    A revision that is a branch or tag is a warning.
-    """
-    source = judged.source
+    """Yield what is wrong with a set that is defined at ``start`` of ``where``, and whose split is ``named``."""
+    source, split = judged.source, judged.split
     if isinstance(source, FilesSource):
-        yield from _check_file(root, source, judged.declaration, document, columns, use)
+        yield from _check_file(root, source, judged, where, start, document, named)
     elif isinstance(source, HubSource):
-        yield from check_revision(source.revision, source.id, document, (*at, "revision"))
+        yield from check_revision(source.revision, source.id, where, (*start, "source", "revision"))
 
 
 def _check_file(
-    root: Path, source: FilesSource, declared: Declaration, document: Document, columns: KeyPath, use: Use
+    root: Path,
+    source: FilesSource,
+    judged: EvaluationSet,
+    where: Document,
+    start: KeyPath,
+    document: Document,
+    named: KeyPath,
 ) -> Iterator[Problem]:
-    if not _is_below_data(root, use.split):
-        message, hint = f"'{use.split}' is not below data/", "copy the file below data/ and give its path from there"
-        yield use.document.problem("outside-data", use.path, message, hint)
+    split, declared = judged.split, judged.declaration
+    if not _is_below_data(root, split):
+        message, hint = f"'{split}' is not below data/", "copy the file below data/ and give its path from there"
+        yield document.problem("outside-data", named, message, hint)
         return
-    folder, file, name = root / "data", below_data(use.split), file_name(use.split)
+    folder, file, name = root / "data", below_data(split), file_name(split)
     try:
         with opened(folder / file, source) as table:
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
             sparse = declared.drop_empty and ".jsonl" in file.name.lower()
             for key, message, hint in [] if sparse else missing_columns(table, declared):
-                yield document.problem("column-missing", (*columns, key), f"{message} in {name}", hint)
+                yield where.problem("column-missing", (*start, "columns", key), f"{message} in {name}", hint)
     except WrongFile as error:
         message, hint = f"{name} {error}", error.hint
         if error.code == "file-missing":
@@ -202,14 +180,11 @@ def _check_file(
                 hint += f": {source.get}"
             elif near := nearest(file.as_posix(), others):
                 hint = f"did you mean '{near}'?"
-        yield use.document.problem(error.code, use.path, message, hint)
+        yield document.problem(error.code, named, message, hint)
 
 
 def same_rows(root: Path, one: Source, split: str, other: Source, other_split: str) -> bool:
-    """Whether two splits hold the same rows: one file under two names, or one split of one set.
-
-    Revisions, options and case do not count: they vary a set, and its training rows stay its own.
-    """
+    """Whether two splits hold the same rows: one file under two names, or one split of one set in any revision."""
     if isinstance(one, FilesSource) and isinstance(other, FilesSource):
         first, second = root / "data" / below_data(split), root / "data" / below_data(other_split)
         try:
@@ -231,7 +206,6 @@ def _is_below_data(root: Path, split: str) -> bool:
 
 
 def file_name(split: str) -> str:
-    """The file of a ``files`` split, for messages."""
     return f"data/{below_data(split).as_posix()}"
 
 

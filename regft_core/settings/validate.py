@@ -115,7 +115,6 @@ def _wrong_value(document: Document, at: KeyPath, items: list[Any]) -> Problem:
 
 
 def _allowed(item: Any) -> str:
-    """Return what an error of pydantic allows."""
     if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME_PATTERN:
         return f"a name of a-z, 0-9, _ and -, with at most {NAME_LENGTH} characters, a letter or digit first"
     return _KINDS.get(item["type"]) or str(item["msg"]).removeprefix("Input should be ")

@@ -39,12 +39,10 @@ def no_project(root: Path, name: str = "params.yaml", what: str = "a project") -
 
 
 def task_file(name: str) -> str:
-    """The file of a task, relative to the project."""
     return f"{TASKS}/{name}.yaml"
 
 
 def method_file(name: str) -> str:
-    """The file of a method, relative to the project."""
     return f"{METHODS}/{name}.yaml"
 
 
@@ -65,10 +63,7 @@ def ships(folder: str, name: str) -> bool:
 
 
 def read(root: Path, folder: str, name: str) -> Document | None:
-    """Read the file of a name, without ``override``; None when there is none.
-
-    Raises ConfigError: it cannot be read, or a shipped file has its name and it does not say which of them counts.
-    """
+    """Read the file of a name, without ``override``; None when there is none. Raises ConfigError."""
     path = find(root, folder, name)
     if path is None:
         return None
@@ -94,19 +89,12 @@ def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath)
 
 
 def store_path(root: Path, params: Params) -> Path:
-    """The run store's directory, shared by the experiments of a project: a relative path starts at ``project_root``.
-
-    Raises ValueError for a home directory that cannot be found (``check_store`` says where).
-    """
+    """The run store's directory, below ``project_root``. Raises ValueError for a home directory that is not found."""
     return expand(project_root(root), params.store.path)
 
 
 def project_root(root: Path) -> Path:
-    """The project itself where ``root`` is a copy of it below ``.dvc/tmp`` (``dvc exp run --temp``); else ``root``.
-
-    DVC names the project that an experiment belongs to in ``DVC_ROOT``. A project that is no
-    copy inside that one, for instance one that a stage of another project runs, is on its own.
-    """
+    """The project itself where ``root`` is a copy of it below ``.dvc/tmp`` (``dvc exp run --temp``); else ``root``."""
     project = Path(os.environ.get("DVC_ROOT") or root)
     copies, is_project = project / ".dvc" / "tmp", what_is(project / "params.yaml") == "a file"
     return project if is_project and root.resolve().is_relative_to(copies.resolve()) else root

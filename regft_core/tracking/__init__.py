@@ -17,8 +17,7 @@ MLFLOW = ("mlflow",)
 def sync(project: Project, trackers: Sequence[str] | None = None) -> str:
     """Log the runs of the grid, and the report, to the project's trackers, or to these; return a line of each.
 
-    Failed cells are left out: what ``work/`` has of them is of an earlier configuration. DataError where a file of
-    ``work/`` is not what it should be, RegftError where trackers fail, after all.
+    Failed cells are left out: what ``work/`` has of them may be of an earlier configuration. RegftError after all.
     """
     root, params = project.root, project.params
     lines, failed = list[str](), list[str]()

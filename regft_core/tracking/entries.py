@@ -42,11 +42,10 @@ class Entry:
     """One run in MLflow: of a cell, of a seed (nested in its cell), of a phase (nested in its seed), or of the report.
 
     Attributes:
-        identity: a tracker logs an entry once. Another key, evaluation, finding or mark, of a cell another seed or
-            verdict, of the report another file make another entry.
+        identity: of its content; a tracker logs an entry once.
         keys: seed -> key, of a run its own alone.
-        params: every setting by its path; what the comparison of two runs is made of.
-        scores: metric -> its value. ``points``: curves; of a cell those of its first seed.
+        params: every setting by its path.
+        scores, points: metric -> its value; its values by step.
         files: artifact -> its content, or the file with it.
         tensors: files of the run store that are summarised when the run is logged.
     """
@@ -71,8 +70,7 @@ class Entry:
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path) -> list[Entry]:
     """Return the entry of each cell that was trained; those of its seeds, and of their phases, are nested in it.
 
-    ``store``: the run store, for cost and tensors of phases. DataError where a file of ``work/`` is not what it should
-    be, StoreError for the report's numbers.
+    ``store``: the run store. DataError or StoreError for a file that is not what it should be.
     """
     work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     trained = [cell for cell in cells if work.result_file("finetune", cell).is_file()]
@@ -121,7 +119,6 @@ class _CellFiles:
         self.end = int(work.result_file("finetune", cell).stat().st_mtime * 1000)
 
     def _current(self, records: Iterable[R]) -> dict[int, R]:
-        """Seed -> its record, of the runs as they are now."""
         return {one.seed: one for one in records if one.seed in self.runs and one.key == self.runs[one.seed].key}
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
@@ -212,7 +209,6 @@ class _CellFiles:
         return replace(entry, nested=phases if len(phases) > 1 else ())
 
     def _stored(self, key: str, name: str) -> Path:
-        """A file of a stored run, which may not be there."""
         return self.store / "runs" / key[:2] / key / name
 
     def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:

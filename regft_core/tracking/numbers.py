@@ -34,8 +34,6 @@ Dataset = tuple[str, str, str, str, int | None]
 
 
 class Point(NamedTuple):
-    """One number of a metric at a step."""
-
     name: str
     value: float
     step: int
@@ -150,7 +148,6 @@ def soup_table(soup: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def trials_table(tuned: Tuned) -> pd.DataFrame:
-    """List the trials of a tuned run with their values and scores."""
     columns = {"trial", "score", "seconds", "steps", "error"}
     rows = [{**trial.values, **trial.model_dump(include=columns)} for trial in tuned.trials]
     return pd.DataFrame(rows).assign(chosen=[trial.trial == tuned.chosen for trial in tuned.trials])

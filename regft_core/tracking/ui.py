@@ -28,17 +28,13 @@ CURRENT = "tags.current = 'true' and tags.`regft.kind` != 'run' and tags.`regft.
 RUN_NAME = "attributes.`Run Name`"
 
 NOTE = """\
-One run for each method, task and training size: the mean score over its seeds with its interval (`score_low`,
-`score_high`), verdicts, and scores out of distribution, in points as in the report. Below it one run per seed, and
-below that one per phase where there are several. The run `report` holds the report.
-
-Delete the filter to see seeds, phases (sort by *Created*) and earlier configurations. Select the runs before and after
-an edit of `params.yaml` and press *Compare*: the parameters that differ are the edit.
+One run for each method, task and training size: the mean over its seeds in points, as in the report. Below it one run
+per seed, and below that one per phase. Delete the filter to see these and earlier configurations; select the runs
+before and after an edit of `params.yaml` and press *Compare*: the parameters that differ are the edit.
 """
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens on a port of this machine."""
     with socket.socket() as probe:
         # As servers do; else a port whose last connections are fading looks taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,7 +46,6 @@ def is_free(port: int) -> bool:
 
 
 def require_port(port: int) -> None:
-    """Raise RegftError when the port is taken."""
     if not is_free(port):
         raise RegftError("port-taken", f"port {port} of {HOST} is taken\n    -> run again with another --port")
 
@@ -91,7 +86,6 @@ def database_uri(root: Path) -> str:
 
 
 def experiment_tags(cells: Sequence[Entry]) -> dict[str, str]:
-    """The tags of the experiment: its note and its shared view."""
     return {
         # "model training" rather than the generative-AI pages, which newer releases open first
         "mlflow.experimentKind": "custom_model_development",

@@ -28,7 +28,7 @@ from regft_core.report.values import Report
 from regft_core.runs.context import STAGES
 from regft_core.runs.records import MARK
 from regft_core.schema.sources import HubSource
-from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
+from regft_core.settings.cost import optimiser_steps, phase_cost, planned_rows
 from regft_core.settings.preset import capped, lay_out_small
 from regft_core.settings.project import Project, cells
 from regft_core.settings.published import read_published
@@ -193,7 +193,7 @@ def test_the_matched_control_costs_what_the_method_costs(name: str) -> None:
     }
     for control, method in pairs.items():
         for task in project.params.grid.tasks:
-            plain, rows = project.method(control, task), TRAINING_ROWS["nyu-mll/glue", task]
+            plain, rows = project.method(control, task), project.tasks[task].source.rows
             assert plain.training.batch_size == project.method(method, task).training.batch_size
             wanted = cost(project, method, task, rows)
             assert optimiser_steps(plain.training, rows) == pytest.approx(wanted, rel=0.03), (control, task)

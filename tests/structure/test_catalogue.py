@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.grid.method_table import CITED, COMMITS, Line, as_text, catalogue, pinned, shipped_methods
+from regft_core.grid.method_table import Line, as_text, catalogue, shipped_methods
 from regft_core.hooks.registry import discover
 from regft_core.schema.methods import SOURCE
 from regft_core.settings.layers import Setting, settings
@@ -27,12 +27,12 @@ def shipped() -> dict[str, Line]:
 def test_every_shipped_method_is_told() -> None:
     lines = shipped()
     assert set(lines) == {path.stem for path in (ROOT / "pipelines" / "methods").glob("*.yaml")}
-    assert lines["weight_mixup"].phases == "search x2, finetune"
+    assert lines["weight_mixup"].facts["phases"] == "search x2, finetune"
     assert lines["weight_mixup"].cost == pytest.approx((2 * 0.8 * 5 + 4) / 4)
-    assert lines["hype_n_pats"].controls == "hype_n_pats_hype_no_noise, hype_n_pats_pats_no_noise"
-    assert lines["hype_n_pats"].replacements == "hype_n, pats, hype_n_pats_uniform"
+    assert lines["hype_n_pats"].facts["controls"] == "hype_n_pats_hype_no_noise, hype_n_pats_pats_no_noise"
+    assert lines["hype_n_pats"].facts["replacements"] == "hype_n, pats, hype_n_pats_uniform"
     assert lines["post_training"].cost is None
-    assert lines["pats"].touches == "update"
+    assert lines["pats"].facts["touches"] == "update"
     assert "hype_n_no_noise" in as_text([lines["hype_n"]])
 
 
@@ -89,10 +89,9 @@ def test_every_value_of_a_method_has_a_source() -> None:
 def test_released_code_is_cited_at_a_known_commit() -> None:
     sources = [one.source for method in shipped_methods(ROOT).methods.values() for one in settings(method, REGISTRY)]
     sources += [text for cls in REGISTRY.values() for text in cls.sources.values()]
-    assert {name for text in sources for name in CITED.findall(text)} == set(COMMITS)
-    assert pinned("code: asappresearch/x a.py:1; google-research/sam b.py:2") == (
-        "code: asappresearch/x@unknown a.py:1; google-research/sam@dae9904 b.py:2"
-    )
+    notes = yaml.safe_load((ROOT / "docs/method_notes.yaml").read_text(encoding="utf-8"))
+    cited = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
+    assert {name for text in sources for name in cited.findall(text)} == set(notes["commits"])
 
 
 @pytest.mark.parametrize(

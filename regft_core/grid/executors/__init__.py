@@ -1,29 +1,23 @@
 """How runs are spread over processes, devices and machines, one executor in each file of this folder.
 
-A file has the executor's name, which ``execution.executor`` gives, and defines ::
+A file has the executor's name, which ``execution.executor`` gives, and defines ``run(queue: JobQueue)``. The contract,
+which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
 
-    run(queue: JobQueue)
-
-The contract, which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
-
-- *Jobs.* As long as there are any, ``queue.take()`` is the job to start next: an index,
-  or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``, on
-  one of ``queue.devices``, with torch at ``queue.threads`` threads (``torch_threads``).
-- *One job at a time in a process.* Random draws, kernels and threads are settings of a process in torch. A second
-  training beside one that runs is refused, so a pool of threads cannot be an executor.
-- *Results* are reported in the driver, the process that called ``run``, and from its thread:
-  ``queue.report(index, answer)`` with what ``attempt`` returned where the job ran, or
-  ``queue.failed(index, message)`` for a job whose process died. The other jobs still finish. A job may be started again
-  where its machine failed it; it then continues from its checkpoint.
+- *Jobs.* ``queue.take()`` is the index of the job to start next, or None when none can start before another ends. Each
+  is one call ``function(queue.jobs[index], device=...)``, on one of ``queue.devices``, with torch at ``queue.threads``
+  threads (``torch_threads``).
+- *One job at a time in a process*, which torch's random draws, kernels and threads belong to; a second is refused.
+- *Results* are reported from the thread that called ``run``: ``queue.report(index, answer)`` with what ``attempt``
+  returned where the job ran, or ``queue.failed(index, message)`` for a job whose process died. The other jobs still
+  finish. A job whose machine failed it may be started again; it continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when an exception interrupts it; SIGINT, SIGTERM and
   SIGHUP are exceptions (``termination_raises``).
-- *Bits* do not depend on the executor, on the number of workers, or on the order in which jobs end: nothing is passed
-  between jobs.
+- *Bits* do not depend on the executor, the number of workers, or the order in which jobs end.
 
-An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a
-run starts, which takes the first that the cluster shows it, not here. ``queue.settings["shared"]`` is a folder that all
-machines see: the run store where that lies outside of the project, else the project itself. A cluster that sees neither
-is told ``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.py``).
+An executor whose workers may be on other machines says ``REMOTE = True``: a run then takes the first device that it
+finds where it starts. ``queue.settings["shared"]`` is a folder that all machines see: the run store where that lies
+outside of the project, else the project itself. A cluster that sees neither is told ``root`` (the project), ``store``
+and ``keys`` instead (``executors/ray.py``).
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -74,43 +68,36 @@ class JobsFailed(RunFailed):
         super().__init__("jobs-failed", "\n".join(lines))
 
 
+@dataclass
 class JobQueue:
     """Queue from which an executor takes jobs and to which it reports; used by one thread.
 
-    Args:
+    Attributes:
         jobs, function: each job is one call ``function(job, device=...)`` of a module-level function; all are pickled.
         after: for each job the indices of those that must have ended before it starts, with a result or without.
-        costs: time of each job, in any unit. Short chains of jobs start first, the shortest foremost, so that their
-            scores are there early. Then the longest, so that no long one is left over at the end.
+        costs: time of each job, in any unit. Short chains of jobs start first, for early scores; then the longest.
         on_result: called with (index, result) as each job succeeds.
         devices: on one of which each job runs; ``per_device``: jobs at a time on each.
-        threads: of torch, for every job, since sums on the CPU may depend on it; None leaves torch alone.
+        threads: of torch, for every job; None leaves torch alone.
         settings: the section of ``execution`` that has the executor's name.
-
-    Raises ``ValueError`` when jobs wait for each other in a circle.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[Any],
-        function: Callable[..., Any],
-        *,
-        devices: Sequence[str] = ("cpu",),
-        per_device: int = 1,
-        threads: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        after: Sequence[Collection[int]] | None = None,
-        costs: Sequence[float] | None = None,
-        on_result: Callable[[int, Any], None] = lambda index, result: None,
-    ) -> None:
-        self.function, self.devices, self.per_device, self.threads = function, devices, per_device, threads
-        self.settings: Mapping[str, Any] = settings or {}
-        self.jobs, self._on_result = jobs, on_result
-        self.results: list[Any] = [None] * len(jobs)
+    jobs: Sequence[Any]
+    function: Callable[..., Any]
+    devices: Sequence[str] = ("cpu",)
+    per_device: int = 1
+    threads: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    after: Sequence[Collection[int]] | None = None
+    costs: Sequence[float] | None = None
+    on_result: Callable[[int, Any], None] = lambda index, result: None
+
+    def __post_init__(self) -> None:
+        self.results: list[Any] = [None] * len(self.jobs)
         self.failures: list[JobFailure] = []
         #: Of jobs that were not taken: those that must end before.
-        self._open = {index: set(before) for index, before in enumerate(after or [()] * len(jobs))}
-        costs = costs or [0.0] * len(jobs)
+        self._open = {index: set(before) for index, before in enumerate(self.after or [()] * len(self.jobs))}
+        costs = self.costs or [0.0] * len(self.jobs)
         self._chains = list(costs)
         for index in reversed([*TopologicalSorter(self._open).static_order()]):
             for before in self._open[index]:
@@ -134,7 +121,7 @@ class JobQueue:
         succeeded, *rest = answer
         if succeeded:
             (self.results[index],) = rest
-            self._on_result(index, *rest)
+            self.on_result(index, *rest)
         else:
             self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
         for before in self._open.values():
@@ -220,10 +207,7 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call.
-
-    Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
-    """
+    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call."""
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):

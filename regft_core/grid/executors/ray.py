@@ -2,9 +2,7 @@
 
 Where all machines see the run store (``store.path`` outside of the project), tasks run in the project's folder. Else
 Ray copies project and code to each machine, and finished runs go to and from a task through Ray's object store.
-
-A lost worker or node, and a fault of the machine (memory, storage), start the run again, elsewhere if possible, from
-its checkpoint where it finds that. A run that fails by itself (its loss diverged), or by a defect, is tried once.
+A lost worker or node and a fault of the machine (memory, storage) start a run again; its own failure does not.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ STORES = ".regft-jobs"
 
 
 class MachineFault(Exception):
-    """A run met a fault of its machine: another attempt, there or elsewhere, may succeed."""
+    """A fault of the machine, after which Ray makes another attempt."""
 
 
 def run(queue: JobQueue) -> None:
@@ -95,10 +93,7 @@ def _connected(ray: Any, queue: JobQueue) -> Iterator[None]:
 def _work(
     function: Callable[..., Any], job: Any, wanted: str, threads: int | None, keys: Sequence[str] | None, *runs: Any
 ) -> tuple[Any, ...]:
-    """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback).
-
-    ``keys``, ``runs``: that it starts from; None where it finds its project and store itself. Raises ``MachineFault``.
-    """
+    """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback)."""
     try:
         with torch_threads(threads):
             if keys is None:

@@ -6,7 +6,6 @@ from regft_core.grid.executors import JobQueue, attempt, torch_threads
 
 
 def run(queue: JobQueue) -> None:
-    """Run the jobs here; further devices and workers have nothing to do."""
     with torch_threads(queue.threads):
         while (index := queue.take()) is not None:
             queue.report(index, attempt(queue.function, queue.jobs[index], queue.devices[0]))

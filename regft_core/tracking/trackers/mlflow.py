@@ -46,8 +46,8 @@ RECORD = "record.json"
 def log(root: Path, read: Callable[[], list[Entry]]) -> str:
     """Log the runs of the grid's cells, and the report; runs of anything else lose the tag ``current``.
 
-    They go to the database of the project itself where ``root`` is a copy of it for an experiment. DataError where a
-    file of ``work/`` is not what it should be, StoreError where the database cannot be read or written.
+    They go to the database of the project itself where ``root`` is a copy of it for an experiment. StoreError where
+    the database cannot be read or written.
     """
     home = project_root(root)
     with opened(home) as tracker:
@@ -91,11 +91,7 @@ def opened(root: Path) -> Iterator[Tracker]:
 
 
 class Tracker:
-    """The open database.
-
-    ``runs``: identity -> its run, among those that a sync made; ``seen``: ids of the runs that the files hold now,
-    ``created``: how many of them are new.
-    """
+    """The open database. ``runs``: identity -> run; ``seen``: ids of runs that the files hold, ``created`` anew."""
 
     def __init__(self, root: Path) -> None:
         from mlflow import MlflowClient
@@ -153,10 +149,7 @@ class Tracker:
                 self._tag(run, {"dvc.revision": ", ".join(revisions[name] for name in names)})
 
     def put(self, entry: Entry, source: Mapping[str, str], current: bool, parent: str | None = None) -> None:
-        """Log an entry and those nested in it, each of them once; those that are known are tagged.
-
-        ``source``: tags of what is logged now; ``current``: whether it is the project's, no experiment's elsewhere.
-        """
+        """Log an entry and those nested in it, each once, with the tags ``source``; known ones are tagged."""
         run = self.runs.get(entry.identity)
         links = {PARENT: parent} if parent and (current or run is None) else {}
         links |= {"current": "true"} if current else {}
@@ -173,7 +166,6 @@ class Tracker:
             self.put(nested, source, current, run_id)
 
     def _create(self, entry: Entry, links: Mapping[str, str]) -> str:
-        """Log an entry as a new run; return its id."""
         about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
         run_id = self._new(entry.name, entry.start, entry.kind)
@@ -220,7 +212,6 @@ class Tracker:
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
 
     def _write(self, run_id: str, files: Mapping[str, str | Path | pd.DataFrame | Figure]) -> None:
-        """Log texts, files, tables and figures as a run's artifacts."""
         for name, content in files.items():
             if isinstance(content, Path):
                 folder = str(PurePosixPath(name).parent)
@@ -239,7 +230,6 @@ class Tracker:
 
 
 def _source_tags(root: Path) -> dict[str, str]:
-    """Tags that name the pipeline, and the commit of the project when a run is first logged."""
     tags = {f"{SOURCE}.name": "dvc.yaml", f"{SOURCE}.type": "LOCAL"}
     if commit := git(root, "rev-parse", "--verify", "HEAD"):
         changed = git(root, *CHANGED)

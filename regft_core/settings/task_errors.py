@@ -143,7 +143,7 @@ def _check_source(
     root: Path, judged: EvaluationSet, where: Document, start: KeyPath, document: Document, named: KeyPath
 ) -> Iterator[Found]:
     """Yield what is wrong with a set that is defined at ``start`` of ``where``, and whose split is ``named``."""
-    source, split = judged.source, judged.split
+    source = judged.source
     if isinstance(source, FilesSource):
         yield from _check_file(root, source, judged, where, start, document, named)
     elif isinstance(source, HubSource):

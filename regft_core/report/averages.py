@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.formatting import interval, points, sign
+from regft_core.report.formatting import interval, number, points, sign
 from regft_core.report.values import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.params import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles
-from regft_core.statistics.forecast import expected_gain
+from regft_core.statistics.forecast import expected_gains
 from regft_core.statistics.reproduction import Bounds
 
+FACTORS = (2.0, 4.0)
 #: (task, set) -> its weight in a mean.
 Weights = Mapping[tuple[str, str], float]
 
@@ -158,12 +159,13 @@ def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
         at = {float(b.subsample.n): estimate for b in own if (estimate := b.estimate(pick)) is not None}
         upwards, best = not described.lower_is_better, described.range[not described.lower_is_better]
         room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
-        gain = expected_gain(list(at), list(at.values()), 2.0, upwards=upwards, room=room)
-        if gain is not None:
-            change = points(gain.value, metric, signed=True)
-            between = interval((gain.low, gain.high), metric, signed=True)
-            forecasts.append(
-                f"With {2 * rows} rows of {task} instead of {rows}, {pick} is expected to change by {change} {between} "
-                f"(power law through {plural(len(at), 'size')})."
-            )
+        gains = expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room)
+        changes = [
+            f"{points(g.mean, metric, signed=True)} {interval((g.low, g.high), metric, signed=True)}" for g in gains
+        ]
+        counts = [number(gain.factor * rows, 0) for gain in gains]
+        if gains:
+            further = "".join(f"; with {count} by {change}" for count, change in zip(counts[1:], changes[1:]))
+            first = f"With {counts[0]} rows of {task} instead of {rows}, {pick} is expected to change by {changes[0]}"
+            forecasts.append(f"{first}{further} (power law through {plural(len(at), 'size')}).")
     return tuple(forecasts)

@@ -22,8 +22,7 @@ from fractions import Fraction
 from math import comb
 
 from regft_core.lazy import Array, np, stats
-from regft_core.statistics.bootstrap import Estimate, percentiles
-from regft_core.statistics.reproduction import Bounds
+from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import Error, Sample, detectable, overlap, scale_of
 
 #: Fewer sizes leave nothing to judge the fit by.
@@ -35,10 +34,25 @@ LIMIT = 200
 SAFE = 0.8
 
 
-def expected_gain(
-    sizes: Sequence[float], scores: Sequence[Estimate], factor: float, *, upwards: bool = True, room: float = np.inf
-) -> Bounds | None:
-    """Return the gain that ``factor`` times the largest of ``sizes`` would bring; None below three sizes.
+@dataclass(frozen=True)
+class Gain:
+    """Expected change of the score from the largest size measured to ``factor`` times as many rows."""
+
+    factor: float
+    mean: float
+    low: float
+    high: float
+
+
+def expected_gains(
+    sizes: Sequence[float],
+    scores: Sequence[Estimate],
+    factors: Sequence[float],
+    *,
+    upwards: bool = True,
+    room: float = np.inf,
+) -> tuple[Gain, ...]:
+    """Return the gain that each of ``factors`` times the largest of ``sizes`` would bring; empty below three sizes.
 
     Args:
         sizes: numbers of training rows, all different.
@@ -47,16 +61,23 @@ def expected_gain(
         room: how far the best possible score is from the one at the largest size.
     """
     if len(set(sizes)) < FEWEST_SIZES or any(s.n == 0 for s in scores):
-        return None
+        return ()
     sign = 1.0 if upwards else -1.0
+    rows = np.asarray(sizes, dtype=np.float64)
     samples = min(FITTED, *(len(s.replicates) for s in scores))
+    observed = sign * np.array([[s.mean for s in scores]])
     replicates = sign * np.stack([s.replicates[:samples] for s in scores], axis=1)
     deviations = replicates.std(axis=0)
     weights = 1 / np.maximum(deviations, max(1e-6, float(deviations.max()) / 10)) ** 2
-    slopes, exponents = _fitted(np.asarray(sizes, dtype=np.float64), replicates, weights)
-    gains = np.clip(slopes * (1 - factor**-exponents), 0.0, room)
-    # The mean of the replicates: the curve through the means alone takes a lucky largest size for a slope.
-    return Bounds(sign * float(gains.mean()), *sorted(sign * end for end in percentiles(gains, scores[0].confidence)))
+    slopes, exponents = _fitted(rows, np.concatenate([observed, replicates]), weights)
+    levels = [(1 - scores[0].confidence) / 2, (1 + scores[0].confidence) / 2]
+    forecasts = []
+    for factor in factors:
+        gains = np.clip(slopes * (1 - factor**-exponents), 0.0, room)
+        low, high = sorted(sign * float(end) for end in np.quantile(gains[1:], levels))
+        # The mean of the replicates: the curve through the means alone takes a lucky largest size for a slope.
+        forecasts.append(Gain(factor, sign * float(gains[1:].mean()), low, high))
+    return tuple(forecasts)
 
 
 def _fitted(rows: Array, scores: Array, weights: Array) -> tuple[Array, Array]:

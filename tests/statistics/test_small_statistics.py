@@ -14,7 +14,7 @@ from scipy import stats
 from regft_core.statistics.arms import Arms, RankSet, rank_sets
 from regft_core.statistics.bootstrap import Estimate, two_level
 from regft_core.statistics.confidence import fit_temperature
-from regft_core.statistics.forecast import expected_gain, expected_max_curve, shares
+from regft_core.statistics.forecast import expected_gains, expected_max_curve, shares
 from regft_core.statistics.verdict import detectable
 from tests.statistics.single import right_on
 
@@ -112,20 +112,20 @@ def curve(rows: float, c: float = 0.9, b: float = 2.0, a: float = 0.6) -> float:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_exact_power_law_is_continued(sign: int) -> None:
     """Also that of an error, whose gains go downwards."""
-    found = expected_gain(SIZES, [estimate(sign * curve(n)) for n in SIZES], 2, upwards=sign > 0)
+    (found,) = expected_gains(SIZES, [estimate(sign * curve(n)) for n in SIZES], [2], upwards=sign > 0)
     true = sign * (curve(800) - curve(400))
-    assert (found.value, found.low, found.high) == pytest.approx((true, true, true), rel=1e-6)
+    assert (found.mean, found.low, found.high) == pytest.approx((true, true, true), rel=1e-6)
 
 
 def test_scores_that_fall_with_rows_are_no_loss_ahead() -> None:
     """A fit with b < 0 would promise ever lower scores."""
-    found = expected_gain(SIZES, [estimate(0.9 - n / 1000) for n in SIZES], 2)
-    assert found.value == 0
+    (found,) = expected_gains(SIZES, [estimate(0.9 - n / 1000) for n in SIZES], [2])
+    assert found.mean == 0
 
 
 def test_the_gain_is_within_what_the_metric_leaves() -> None:
     steep = [estimate(0.1 + 0.001 * n) for n in SIZES]
-    found = expected_gain(SIZES, steep, 16, room=0.5)
+    (found,) = expected_gains(SIZES, steep, [16], room=0.5)
     assert found.high <= 0.5
 
 
@@ -139,6 +139,6 @@ def test_intervals_cover_what_the_next_size_brings() -> None:
             estimate(curve(n, b=b, a=a) + 0.01 * rng.standard_normal(), 0.01, 10 * world + i)
             for i, n in enumerate(SIZES)
         ]
-        found = expected_gain(SIZES, scores, 2)
+        (found,) = expected_gains(SIZES, scores, [2])
         covered += found.low <= curve(800, b=b, a=a) - curve(400, b=b, a=a) <= found.high
     assert covered / 200 >= 0.90

@@ -149,6 +149,10 @@ class MethodConfig(StrictModel):
                 yield ("phases",), f"phases must end with the phase 'finetune', {last}; name the last one so"
             for i, name in enumerate(names):
                 yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
+        if bool(self.control_for) != bool(self.differs_in):
+            given, other = ("control_for", "differs_in") if self.control_for else ("differs_in", "control_for")
+            needs = "the methods, and the settings in which they differ from this one"
+            yield (given,), f"{given} needs '{other}': {needs}; add {other}"
 
     def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
         at, data = ("phases", name), phase.data

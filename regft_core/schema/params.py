@@ -192,6 +192,10 @@ class ExecutionConfig(StrictModel):
             if getattr(self, name) and self.device in ("cpu", "mps"):
                 message = f"{name} is for CUDA devices, but device is {self.device}"
                 yield (name,), f"{message}; remove it, or set device: cuda"
+        for name in ("ray", "slurm"):
+            if getattr(self, name) is not None and self.executor != name:
+                message = f"has options of executor '{name}', but the executor is '{self.executor}'"
+                yield (name,), f"{message}; remove them, or set executor: {name}"
 
     def settings(self) -> dict[str, Any]:
         """The options of the chosen executor, if it has a section of its own; defaults where that is left out."""

@@ -98,10 +98,10 @@ def _training(builder: MethodBuilder, method: Method) -> str:
 
 
 def warnings_of(builder: MethodBuilder, methods: Mapping[str, Method], controls: Sequence[Control]) -> Iterator[str]:
-    """Yield undeclared differences of controls with files; one text for methods without a listed control."""
+    """Yield differences of listed controls that they do not declare; one text for methods without a listed control."""
     for control in methods.values():
         for name in control.config.control_for:
-            if name in methods and control.of is None:
+            if name in methods:
                 apart = differences(builder.settings_of(methods[name]), builder.settings_of(control))
                 if more := undeclared(apart, control.config.differs_in):
                     document = builder.document(control.name)

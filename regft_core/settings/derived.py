@@ -87,7 +87,11 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     inherited = dict(document.data.get("sources") or {})
     if change.plain is not None:
         data, inherited = _plain(document, arm, change.plain), {}
-    head = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
+    head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
+    # Without its method's file, and beside a last phase without steps, the protocol is another one.
+    other = change.plain == "shared" or (change.plain and FINETUNE not in _stepping(document.data))
+    protocol = ["training", "model"] if other else ["training.optimizer"] if change.zero else []
+    head["differs_in"] = [*_declared(change, document.data), *protocol]
     base = Document(head | data, document.places, document.file)
     layered = lay(base, Document(dict(change.values), {}, document.file))
     data = copy.deepcopy(layered.data)
@@ -98,6 +102,17 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     present = set(paths(data))
     data["sources"] = {path: text for path, text in sources.items() if path in present}
     return replace(layered, data=data)
+
+
+def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
+    """The settings in which the control differs; a regulariser that the arm does not have counts as one."""
+    own = {phase: set(part) for phase, part in regularisers_of(data)}
+    for path in change.settings:
+        parts = path.split(".")
+        at = parts.index("regularisers") if "regularisers" in parts else len(parts)
+        phase = parts[1] if parts[0] == "phases" and len(parts) > 1 else FINETUNE
+        added = at + 1 < len(parts) and parts[at + 1] not in own.get(phase, ())
+        yield ".".join(parts[: at + 2]) if added else path
 
 
 def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> dict[str, Any]:

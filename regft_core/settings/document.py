@@ -142,9 +142,11 @@ def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
         raise _error("empty-file", file, 0, "is empty", "write 'key: value' lines")
     if not isinstance(node, MappingNode):
         raise _error("not-a-mapping", file, 1, "is not a mapping", "write 'key: value' lines")
-    lines = dict[KeyPath, int]()
-    value = _value(node, (), file, lines)
-    return Document(value, {path: Place(file, line, path) for path, line in lines.items()}, file)
+    reader = _Reader(file)
+    value = reader.value(node, ())
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return Document(value, {path: Place(file, line, path) for path, line in reader.lines.items()}, file)
 
 
 def relative_name(path: Path, root: Path) -> str:
@@ -195,48 +197,61 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
     return Problem(code, file, line, "", message, hint.format(begun=begun))
 
 
-def _value(node: Any, path: KeyPath, file: str, lines: dict[KeyPath, int]) -> Any:
-    """Return what stands at ``path``, and put the lines of keys and items into ``lines``. Raises ConfigError."""
-    if len(path) > MAX_DEPTH or len(lines) > MAX_NODES:
-        message = f"nested deeper than {MAX_DEPTH} levels, or too large"
-        raise _refused("too-deep", file, node, path, message, "flatten it")
-    if node.tag.rpartition(":")[0] != "tag:yaml.org,2002" or node.tag.endswith((":set", ":omap", ":pairs")):
-        hint = "write the plain value; put text in quotes"
-        raise _refused("yaml-tag", file, node, path, f"a YAML tag ({node.tag})", hint)
-    if isinstance(node, ScalarNode):
-        return _scalar(node, path, file)
-    if not isinstance(node, MappingNode):
+class _Reader:
+    """Turns nodes into values, with the line of each key and item; ``problems``: valid YAML that is refused here."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[Problem] = []
+
+    def value(self, node: Any, path: KeyPath) -> Any:
+        """Return what stands at ``path``. Raises ConfigError where nodes nest too deep or aliases multiply."""
+        if len(path) > MAX_DEPTH or len(self.lines) > MAX_NODES:
+            self._refuse("too-deep", node, path, f"nested deeper than {MAX_DEPTH} levels, or too large", "flatten it")
+            raise ConfigError(self.problems)
+        if node.tag.rpartition(":")[0] != "tag:yaml.org,2002" or node.tag.endswith((":set", ":omap", ":pairs")):
+            self._refuse(
+                "yaml-tag", node, path, f"a YAML tag ({node.tag})", "write the plain value; put text in quotes"
+            )
+            return None
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
         for index, item in enumerate(node.value):
-            lines[*path, index] = item.start_mark.line + 1
-        return [_value(item, (*path, index), file, lines) for index, item in enumerate(node.value)]
-    values: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = _scalar(key_node, (*path, ""), file) if isinstance(key_node, ScalarNode) else None
-        if key is None:
-            message = "a key that is empty or a collection"
-            raise _refused("bad-key", file, key_node, path, message, "keys are single words")
-        at = (*path, key)
-        if key in values:
-            hint = f"the first is on line {lines[at]}; keep one"
-            raise _refused("duplicate-key", file, key_node, path, f"key '{key}' is there twice", hint)
-        lines[at] = key_node.start_mark.line + 1
-        values[key] = _value(value_node, at, file, lines)
-    return values
+            self.lines[*path, index] = item.start_mark.line + 1
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
+    def _mapping(self, node: Any, path: KeyPath) -> dict[Any, Any]:
+        values: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            key = self._scalar(key_node, (*path, "")) if isinstance(key_node, ScalarNode) else None
+            at: KeyPath = (*path, "" if key is None else key)
+            if key is None:
+                self._refuse("bad-key", key_node, path, "a key that is empty or a collection", "keys are single words")
+                continue
+            if key in values:
+                hint = f"the first is on line {self.lines[at]}; keep one"
+                self._refuse("duplicate-key", key_node, path, f"key '{key}' is there twice", hint)
+                continue
+            self.lines[at] = key_node.start_mark.line + 1
+            values[key] = self.value(value_node, at)
+        return values
 
-def _scalar(node: Any, path: KeyPath, file: str) -> Any:
-    if "\0" in node.value:
-        raise _refused("bad-character", file, node, path, "a NUL character (\\0 in double quotes)", "remove it")
-    kind, value = node.tag.rpartition(":")[2], None
-    if kind in _KINDS:
-        with suppress(ValueError, IndexError, KeyError):
-            value = getattr(_YAML.constructor, f"construct_yaml_{kind}")(ScalarNode(node.tag, node.value))
-        if (value is not None or kind == "null") and not (isinstance(value, int) and abs(value) >= 10**MAX_DIGITS):
-            return value
-    # DVC reads a date, or stops at a number that is none.
-    message = f"{node.value[:40]} reads as a {kind.replace('timestamp', 'date')} that no setting can be"
-    raise _refused("ambiguous-scalar", file, node, path, message, f"put quotes around it: '{node.value[:40]}'")
+    def _scalar(self, node: Any, path: KeyPath) -> Any:
+        if "\0" in node.value:
+            self._refuse("bad-character", node, path, "a NUL character (\\0 in double quotes)", "remove it")
+        kind, value = node.tag.rpartition(":")[2], None
+        if kind in _KINDS:
+            with suppress(ValueError, IndexError, KeyError):
+                value = getattr(_YAML.constructor, f"construct_yaml_{kind}")(ScalarNode(node.tag, node.value))
+            if (value is not None or kind == "null") and not (isinstance(value, int) and abs(value) >= 10**MAX_DIGITS):
+                return value
+        # DVC reads a date, or stops at a number that is none.
+        message = f"{node.value[:40]} reads as a {kind.replace('timestamp', 'date')} that no setting can be"
+        self._refuse("ambiguous-scalar", node, path, message, f"put quotes around it: '{node.value[:40]}'")
+        return node.value
 
-
-def _refused(code: str, file: str, node: Any, path: KeyPath, message: str, hint: str) -> ConfigError:
-    return ConfigError([Problem(code, file, node.start_mark.line + 1, dotted(path), message, hint)])
+    def _refuse(self, code: str, node: Any, path: KeyPath, message: str, hint: str) -> None:
+        self.problems.append(Problem(code, self.file, node.start_mark.line + 1, dotted(path), message, hint))

@@ -52,6 +52,12 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
     yield from _check_plug_in(EXECUTORS, params.execution.executor, "run", "regft_core/grid/executors/serial.py")
     for tracker in params.trackers:
         yield from _check_plug_in(TRACKERS, tracker, "log", "examples/trackers/tensorboard.py of the repository")
+    execution = params.execution
+    if execution.executor == "serial" and execution.workers > 1:
+        place, instead = document.place(("execution", "workers")), "set execution.executor: processes"
+        yield f"{place}: {execution.workers} workers have nothing to do with executor: serial; {instead}"
+    if params.tuning is not None and params.tuning.selection != "split" and "split" in params.tuning.model_fields_set:
+        yield f"{document.place(('tuning', 'split'))}: it has no effect with selection: {params.tuning.selection}"
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         yield (
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.schema import Items, Name, NameList, OneOrMoreNames, Size, SomeItems, StrictModel
+from regft_core.schema import Inconsistency, Items, Name, NameList, OneOrMoreNames, Size, SomeItems, StrictModel
 from regft_core.schema.params import Params, Part, PartName, PartNames
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.validate import validated
@@ -77,6 +77,10 @@ class Numbers(StrictModel):
     than_size: Size | None = Field(None, description="training size of the other method where it is another one")
     lower: bool = Field(False, description="the claim is that they are lower")
 
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        if self.than and len(self.than) != len(self.names):
+            yield ("than",), f"than names {len(self.than)} numbers beside {len(self.names)} in names"
+
     @property
     def pairs(self) -> list[tuple[str, str]]:
         return list(zip(self.names, self.than or self.names, strict=True))
@@ -103,6 +107,14 @@ class Claim(StrictModel):
     @property
     def of_cost(self) -> bool:
         return self.measure in ("passes", "memory")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        if self.of_cost == bool(self.columns):
+            yield ("columns",), "a claim on cost names no columns" if self.of_cost else "a claim names columns"
+        if self.at_most != 1 and not self.of_cost:
+            yield ("at_most",), f"at_most is for measure: passes or memory, and this is measure: {self.measure}"
+        if self.numbers is not None and self.measure != "mean":
+            yield ("numbers",), f"numbers are compared by their mean, and this is measure: {self.measure}"
 
     def settings(self, config: PublishedConfig) -> list[tuple[str, str]]:
         """(encoder, size) of the table's rows that the claim is about; of a table without rows its encoders."""

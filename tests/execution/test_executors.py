@@ -165,8 +165,9 @@ def test_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch, executor:
         run_all([1], contract_jobs.square, executor=executor)
 
 
-def test_options_are_those_of_the_chosen_executor() -> None:
-    assert ExecutionConfig.model_validate({"executor": "processes", "ray": {"retries": 1}}).settings() == {}
+def test_options_of_another_executor_are_refused() -> None:
+    with pytest.raises(ValueError, match="has options of executor 'ray', but the executor is 'processes'"):
+        ExecutionConfig.model_validate({"executor": "processes", "ray": {"retries": 1}})
     chosen = ExecutionConfig.model_validate({"executor": "ray", "ray": {"retries": 1}, "device": "cpu"})
     assert (chosen.settings()["retries"], chosen.settings()["device"]) == (1, "cpu")
     assert ExecutionConfig(executor="slurm").settings()["minutes"] == 240

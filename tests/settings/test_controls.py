@@ -15,7 +15,7 @@ from regft_core.hooks.description import Flip
 from regft_core.hooks.registry import discover
 from regft_core.schema.method import Method, optimiser_steps
 from regft_core.settings.controls import missing, warnings_of, with_controls
-from regft_core.settings.derived import differences, regularisers_of, takes_away, undeclared
+from regft_core.settings.derived import differences, takes_away, undeclared
 from regft_core.settings.project import Project, trials_of
 from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import names
@@ -80,10 +80,12 @@ def test_a_control_is_plain_fine_tuning_only_where_its_compute_is_matched(load: 
     assert project.methods["noise_half"].finetune.regularisers[0][1].scale == 0.5
 
 
-def test_own_settings_of_a_control_are_laid_over_and_told(load: Load) -> None:
+def test_own_settings_of_a_control_are_laid_over_and_warned_of(load: Load) -> None:
     more = "method_settings:\n  noise_flat: {training: {epochs: 11}}\n"
     project = load({"params.yaml": listing("noise_flat", more=more)})
     assert project.methods["noise_flat"].training.epochs == 11
+    [warning] = [text for text in project.warnings if "noise_flat" in text and "in more than" in text]
+    assert "training.epochs" in warning
     assert "training.epochs is 11 instead of" in controls_of_noise(project)["noise_flat"]
 
 
@@ -268,31 +270,13 @@ def pairs(project: Project, task: str | None) -> Iterator[tuple[Method, Method]]
                 yield method, arm
 
 
-def declared(project: Project, control: Method, arm: str, task: str | None) -> list[str]:
-    """The settings in which a control says that it differs; a regulariser that the arm does not have counts as one."""
-    document, derivation = project.builder.document(arm, task), project.builder.derivation(control.name)
-    if control.of is None or derivation is None or document is None:
-        return list(control.config.differs_in)
-    change, own = derivation[1], {phase: set(part) for phase, part in regularisers_of(document.data)}
-    settings = list[str]()
-    for path in change.settings:
-        parts = path.split(".")
-        at = parts.index("regularisers") if "regularisers" in parts else len(parts)
-        phase = parts[1] if parts[0] == "phases" and len(parts) > 1 else "finetune"
-        added = at + 1 < len(parts) and parts[at + 1] not in own.get(phase, ())
-        settings.append(".".join(parts[: at + 2]) if added else path)
-    # Without its method's file, and beside a last phase without steps, the protocol is another one.
-    other = change.plain == "shared" or (change.plain and project.builder.build(arm, None, task).training.epochs == 0)
-    return settings + (["training", "model"] if other else ["training.optimizer"] if change.zero else [])
-
-
 def check(project: Project, task: str | None) -> int:
     builder, found = project.builder, 0
     for arm, control in pairs(project, task):
         settings = [builder.settings_of(one) for one in (arm, control)]
         apart = differences(*settings)
         assert apart, f"{control.name} is {arm.name}"
-        more = undeclared(apart, declared(project, control, arm.name, task))
+        more = undeclared(apart, control.config.differs_in)
         assert not more, f"{control.name} differs from {arm.name} in {more}, too"
         if not control.name.endswith(MATCHED) and control.of is not None:
             assert apart.keys() <= set(settings[0]) | set(settings[1])

@@ -61,14 +61,18 @@ def test_a_link_out_of_data_is_refused_and_one_into_the_dvc_cache_is_not(
 def test_warnings(load: Load, files: dict[str, str]) -> None:
     params = edit(files[PARAMS], "[0, 1, 2, 3, 4, 5]", "[0, 1, 2]")
     params = "regft: 0.0.9\n" + edit(params, "{name: minilm}", "{name: org/encoder, revision: main}")
+    params += "execution: {workers: 4}\n"
+    params += "tuning: {selection: dev_as_published, split: 0.5, values: {training.epochs: [1, 2]}}\n"
     changes = {PARAMS: params, TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}")}
     warnings = load(changes).warnings
-    assert len(warnings) == 4
+    assert len(warnings) == 6
     for part in (
         "params.yaml:1: written for regft 0.0.9",
         "params.yaml:7: 3 seeds",
         "params.yaml:3: revision 'main' of org/encoder can move",
         f"{TASK}:1: revision 'main' of org/set can move",
+        "params.yaml:17: 4 workers have nothing to do",
+        "params.yaml:18: it has no effect with selection: dev_as_published",
     ):
         assert any(part in warning for warning in warnings), part
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from regft_core.fit.draft import Draft
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
 from regft_core.fit.own_rows import Asked, count_unlabelled, read_elsewhere, read_own
 from regft_core.fit.setup import FOLDS, OwnPreset, Setup, encoders_here, read_preset
+from regft_core.grid.cell_keys import cached_seeds
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
@@ -28,8 +29,9 @@ from regft_core.models.fetch import ALIASES
 from regft_core.names import plural
 from regft_core.runs.code import package_root
 from regft_core.runs.work import Work
+from regft_core.schema.tasks import FoldsConfig
 from regft_core.serve.export import export
-from regft_core.settings.project import Cell
+from regft_core.settings.project import Cell, cells
 from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import RESULTS
 
@@ -50,8 +52,9 @@ class Wanted:
     """A call: which rows, how long it may take, with which encoder, into which folder.
 
     Attributes:
-        here: the working directory, whose project is used.
+        here: the working directory; its project is used, else the checkout of this code, else what the package ships.
         folder: relative to ``here``; ``fits/NAME OF THE FILE`` when absent.
+        minutes: for all of it on this machine; they choose encoder, methods and trials.
         model: an alias or a directory; the strongest that fits when absent.
         seed: another number splits into other folds.
         began: when the call began, by ``time.monotonic``, where a process was started for it.
@@ -71,7 +74,7 @@ class Wanted:
 
     @property
     def root(self) -> Path:
-        """The project whose methods, encoders and run store are used: that of ``here``, else the code's checkout."""
+        """The project whose methods, encoders and run store are used."""
         code = package_root()
         is_checkout = (code / "pyproject.toml").is_file()
         return code if not (self.here / "params.yaml").is_file() and is_checkout else self.here
@@ -155,7 +158,8 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
     """Run the methods that are always compared together, then the others in their order until ``end``.
 
     A method that has not all its runs by ``end`` of ``time.monotonic`` is left out of ``params.yaml``, and so are those
-    after it. Its finished runs stay in the run store.
+    after it. Its finished runs stay in the run store. A first tuned method says more than a second repeat of the folds:
+    where it has the runs of the first, all methods are compared by that one.
     """
     methods = open_project(folder).methods
     done, began = list[str](), time.monotonic()
@@ -176,8 +180,23 @@ def _compare(folder: Path, task: str, preset: OwnPreset, end: float, say: Callab
     except OutOfTime:
         if not (late := [name for name in methods if name not in done]):  # it rang after the last one
             return
-        leave_out(folder, late)
-        say(f"not run, for the minutes are over: {', '.join(late)}; more minutes go on from there")
+        seeds = _first_repeat(folder, task, late[0]) if preset.tuning.methods.keys().isdisjoint(done) else ()
+        kept, late = (late[:1], late[1:]) if seeds else ([], late)
+        missed = ", ".join(leave_out(folder, late, seeds))
+        say(f"not run, for the minutes are over: {missed}; more minutes go on from there")
+        if kept:
+            compare(kept)
+
+
+def _first_repeat(folder: Path, task: str, method: str) -> Sequence[int]:
+    """The seeds of the first of several repeats of the folds, where a method has its runs; else none."""
+    project = open_project(folder)
+    seeds, dev = project.params.grid.seeds, project.tasks[task].splits.dev
+    if not isinstance(dev, FoldsConfig) or len(seeds) <= dev.folds:
+        return ()
+    first = seeds[: dev.folds]
+    there = [cached_seeds(project, cell) for cell in cells(project) if cell.method == method]
+    return first if all(one.issuperset(first) for one in there) else ()
 
 
 def _score(folder: Path, method: str, task: str) -> str:

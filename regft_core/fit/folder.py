@@ -70,11 +70,17 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     return draft.described(setup, seconds, more)
 
 
-def leave_out(folder: Path, methods: Sequence[str]) -> None:
-    """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on."""
+def leave_out(folder: Path, methods: Sequence[str], seeds: Sequence[int] = ()) -> list[str]:
+    """Take methods out of ``params.yaml``; return what ``report.not_run`` names from then on.
+
+    With ``seeds``, those of the first repeat of the folds, only these stay.
+    """
+    not_run = ["the second repeat of the folds"] * bool(seeds) + list(methods)
     file, record = folder / "params.yaml", read_json(folder / RECORD)
 
     def change(params: Any) -> None:
+        if seeds:
+            params["grid"]["seeds"] = list(seeds)
         params["methods"] = [name for name in params["methods"] if name not in methods]
         tuned = (params.get("tuning") or {}).get("methods") or {}
         for section in (tuned, params.get("method_settings") or {}):
@@ -82,7 +88,7 @@ def leave_out(folder: Path, methods: Sequence[str]) -> None:
                 section.pop(name, None)
         if "tuning" in params and not any(tuned.values()):
             del params["tuning"]
-        report = {**(params.get("report") or {}), "not_run": list(methods)}
+        report = {**(params.get("report") or {}), "not_run": not_run}
         if preferred := report.pop("prefer", ()):
             if left := [name for name in preferred if name in params["methods"]]:
                 report["prefer"] = left
@@ -95,6 +101,7 @@ def leave_out(folder: Path, methods: Sequence[str]) -> None:
     if as_written:  # else it is the user's own, and stays so
         record["wrote"][file.name] = _sha256(file)
         write_json(folder / RECORD, record)
+    return not_run
 
 
 def _sha256(path: Path) -> str | None:

@@ -20,6 +20,10 @@ from regft_core.fit import fitting
 from regft_core.fit.fitting import Wanted, decided
 from regft_core.fit.fitting import make as make_folder
 from regft_core.fit.own_rows import Asked
+from regft_core.fit.setup import read_preset
+from regft_core.grid.jobs import jobs_of
+from regft_core.runs.context import Context
+from regft_core.settings.project import Cell
 from regft_core.settings.read_project import open_project
 from regft_core.settings.yaml_paths import RESULTS
 from stages.fit import fit as main
@@ -194,6 +198,37 @@ def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_
     record.write_text(record.read_text().replace('"ood": {}', '"ood": {"products": ""}'))
     fitting.leave_out(folder, ["lp_ft_share"])
     assert open_project(folder).params.report.tolerance == 6.3  # as it was: within it other texts decide
+
+
+def test_the_runs_of_a_first_repeat_are_compared_where_there_was_no_time_for_the_second(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    method, folder, calls = "vanilla_no_dropout", root / "fits" / "twice", list[str]()
+    write_csv(root / "twice.csv", [("review", "verdict"), *((f"{review(n)} {n}", "ab"[n % 2]) for n in range(20))])
+    make(root, folder, arguments(file="twice.csv"))
+    fitting.leave_out(folder, ["lp_ft_share"])
+    written, compute = (folder / "params.yaml").read_text(), fitting.compute_only
+
+    def computed(place: Path, _: str, only: list[str], say: Any) -> None:
+        calls.extend(only)
+        if only == [method] and calls.count(method) == 1:
+            fitting.leave_out(place, [], range(5))
+            compute(place, "finetune", only, say)
+            (folder / "params.yaml").write_text(written)
+            raise fitting.OutOfTime
+
+    monkeypatch.setattr(fitting, "compute_only", computed)
+    fitting._compare(folder, "twice", read_preset(root), time.monotonic() + 600, print)
+    assert (calls.count(method), open_project(folder).params.grid.seeds) == (2, (0, 1, 2, 3, 4))
+    report = open_project(folder).params.report
+    assert (report.prefer, report.not_run) == (("linear_probe",), ("the second repeat of the folds",))
+    (folder / "params.yaml").write_text(written)
+    project = open_project(folder)
+    run = Context(jobs_of(project, Cell(method, "twice", "full"))[4], project=project)
+    shutil.rmtree(run.store.directory(run.last.key()))
+    shutil.rmtree(folder / "work" / "finetune")
+    assert fitting._first_repeat(folder, "twice", method) == ()
 
 
 def test_an_alarm_that_is_lost_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
-from regft_core.report.charts import standalone
-from regft_core.report.figures import answer_figures, block_figures
+from regft_core.report.figures import standalone
+from regft_core.report.figures.block import answer_figures, figures
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
 from regft_core.report.published_table import published_tables
@@ -54,7 +54,7 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     if out is None:
         looks.save()
         return report
-    drawn = {block.name: block_figures(block) for block in report.blocks}
+    drawn = {block.name: figures(block) for block in report.blocks}
     answered = {block.name: list(answer_figures(block, report.answers[block.name])) for block in report.blocks}
     report = replace(report, html=render(report, inputs, drawn, answered))
     looks.save()  # before anybody can have seen it

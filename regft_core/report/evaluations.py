@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class ShownTable:
     method: str
     table: Table
     of: str
+    #: Number of a row -> interval over seeds of what is drawn.
+    bands: Mapping[int, Bounds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def _found(block: Block, findings: Mapping[str, Finding], confidence: float, ref
             between = _interval(apart, confidence, lowest - highest, highest - lowest)
             versus = (sum(apart) / len(apart), between) if apart else None
             numbers[method, place, name] = Number(values, interval, versus)
-    shown = {at: [_table(name, own) for name, own in by.items()] for at, by in tables.items()}
+    shown = {at: [_table(name, own, confidence) for name, own in by.items()] for at, by in tables.items()}
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
     return Found(block, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
 
@@ -134,17 +136,39 @@ def _by_place(
     }
 
 
-def _interval(values: Sequence[float], confidence: float, lowest: float, highest: float) -> Bounds | None:
-    """Student's t interval, cut where the number ends; None below two values."""
+def _interval(
+    values: Sequence[float], confidence: float, lowest: float = -math.inf, highest: float = math.inf
+) -> Bounds | None:
+    """Student's t interval, cut where the number ends: few seeds would stretch it beyond; None below two."""
     low, high = seed_interval(values, confidence)
     return None if math.isnan(low) else (max(low, lowest), min(high, highest))
 
 
-def _table(method: str, tables: Mapping[int, Table]) -> ShownTable:
+def _table(method: str, tables: Mapping[int, Table], confidence: float) -> ShownTable:
     seed, first = next(iter(tables.items()))
-    if not first.keys or len(tables) == 1:
+    if not first.keys:
         return ShownTable(method, first, f"seed {seed}")
-    return ShownTable(method, replace(first, rows=mean_rows([*tables.values()])), f"mean of {len(tables)} seeds")
+    shown, bands = mean_rows(list(tables.values())), dict[int, Bounds]()
+    if first.plot is not None:
+        at, weight = first.columns.index(first.plot.y), first.columns.index(first.weight) if first.weight else None
+        for i, rows in enumerate(_by_name(tables.values()).values()):
+            cells = [(row[at], 1 if weight is None else row[weight] or 0) for row in rows if row[at] is not None]
+            each = sum(share for _, share in cells) / max(1, len(cells))
+            # Deviations count by weight, as in the mean.
+            around = [shown[i][at] + share / each * (x - shown[i][at]) for x, share in cells] if each else []
+            if interval := _interval(around, confidence):
+                bands[i] = interval
+    of = f"mean of {len(tables)} seeds" if len(tables) > 1 else f"seed {seed}"
+    return ShownTable(method, replace(first, rows=shown), of, bands)
+
+
+def _by_name(tables: Iterable[Table]) -> dict[tuple[Any, ...], list[Sequence[Any]]]:
+    """Rows of all seeds by their keys, in the order in which they first appear."""
+    by_name: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for table in tables:
+        for row in table.rows:
+            by_name.setdefault(row[: table.keys], []).append(row)
+    return by_name
 
 
 def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
@@ -154,9 +178,6 @@ def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
     """
     keys, columns, weight = tables[0].keys, tables[0].columns, tables[0].weight
     weighing = None if weight is None else keys + columns[keys:].index(weight)
-    by_name: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
-    for row in (row for table in tables for row in table.rows):
-        by_name.setdefault(row[:keys], []).append(row)
 
     def mean(rows: Sequence[Sequence[Any]], column: int) -> Any:
         cells = [(row[column], 1.0 if weighing in (None, column) else row[weighing] or 0) for row in rows]
@@ -167,7 +188,8 @@ def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
         return sum(value * share for value, share in cells) / total if total else None
 
     return tuple(
-        (*name, *(mean(rows, column) for column in range(keys, len(columns)))) for name, rows in by_name.items()
+        (*name, *(mean(rows, column) for column in range(keys, len(columns))))
+        for name, rows in _by_name(tables).items()
     )
 
 

@@ -14,7 +14,7 @@ from regft_core.hooks.compose import in_the_way_of_export, learns
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
 from regft_core.report.decide import decide
-from regft_core.report.facts import cost_of, overrides, plain_cell
+from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
 from regft_core.report.looks import Looks
 from regft_core.report.read_grid import BlockData, CellData, Inputs
@@ -182,6 +182,7 @@ def compared(
                 shares=parts * candidates,
             )
             for pair, verdict, look, sample in zip(family, verdicts, looked, samples, strict=True):
+                mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
                 comparison = Comparison(
                     **vars(pair),
                     set=name,
@@ -189,6 +190,7 @@ def compared(
                     estimate=bounded(own.difference(pair.method, pair.other), -reach, reach),
                     verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
                     n_examples=own.count,
+                    compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
                     sample=sample,
                 )

@@ -69,6 +69,8 @@ class Comparison(Pair):
     #: Its interval holds together with those of its family; that of ``estimate`` is pointwise.
     verdict: Verdict
     n_examples: int
+    #: Declared compute of the method relative to the other's.
+    compute_ratio: float | None
     #: The looks so far, which the family's error is shared among; None for the only one.
     look: Look | None = None
     sample: Sample = field(repr=False, compare=False)
@@ -140,6 +142,7 @@ class Choice:
     method: str
     score: Estimate
     belief: Belief
+    #: Declared passes, plain fine-tuning = 1. No measured seconds: a decision is the same on every machine.
     cost: float | None
     #: Other methods whose runs these are.
     same: tuple[str, ...] = ()

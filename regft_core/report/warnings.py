@@ -42,6 +42,7 @@ def all_warnings(
         *_tuning(tuned),
         *looked_at(blocks),
         *_grid(blocks, inputs),
+        *_mixtures(blocks),
         *(
             f"{block.name}: the runs come from {len(lines)} environments, so differences are of machines as well "
             f"as of methods ({'; '.join(lines)})."
@@ -91,6 +92,17 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
         in_grid = any(control.control_for in present for control in as_control(name, inputs))
         if targets and name != reference and not in_grid:
             yield f"{name} is a control for {listed(list(targets))}, not in the grid."
+
+
+def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
+    """Versions of packages and precisions that differ between cells."""
+    shared: dict[str, set[str]] = {}
+    for manifest in (cell.finetune for block in blocks for cell in block.cells.values()):
+        for name, version in manifest.versions.items():
+            shared.setdefault(f"versions of {name}", set()).add(str(version))
+        shared.setdefault("precisions", set()).update(run.precision for run in manifest.runs if run.precision)
+    if mixed := [f"{what} ({listed(sorted(values))})" for what, values in shared.items() if len(values) > 1]:
+        yield f"Cells were trained with different {listed(mixed)}."
 
 
 def _data(block: BlockData, root: Path) -> Iterator[str]:

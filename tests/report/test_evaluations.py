@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from regft_core.evaluate.analysis_result import Table
-from regft_core.report import figures
-from regft_core.report.evaluations import _found, mean_rows
+from regft_core.evaluate.analysis_result import Plot, Table
+from regft_core.report.evaluations import _found, _table, mean_rows
 from regft_core.report.facts import overrides
+from regft_core.report.figures import block as figures
 from regft_core.report.formatting import quantity
 from regft_core.runs.records import EpochScore, EpochScores, Finding, FindingRecord
 from regft_core.statistics.bootstrap import seed_interval
@@ -96,7 +96,7 @@ def test_tables_are_means_by_weight_or_the_first_seed_and_texts_are_escaped(grid
     tables = report.evaluations[0].found[0].tables
     (shown,) = tables["dev", "bins"]
     assert shown.table.rows == (("low", 10.0, 0.2, pytest.approx(0.31)), ("high", 30.0, pytest.approx(0.8), 0.7))
-    assert shown.of == "mean of 3 seeds"
+    assert (shown.of, shown.bands[0]) == ("mean of 3 seeds", pytest.approx(seed_interval([0.3, 0.31, 0.32])))
     (first,) = tables["dev", "texts"]
     assert (first.of, first.table.rows) == ("seed 0", (("r0", HOSTILE),))
     html = section(report.html)
@@ -110,6 +110,8 @@ def test_the_mean_of_a_table_is_pooled_by_weight() -> None:
     one = Table(("bin", "n", "x", "word"), (("a", 1, 0.0, "p"),), keys=1, weight="n")
     other = replace(one, rows=(("a", 3, 1.0, "q"), ("b", 0, 5.0, "q")))
     assert mean_rows([one, other]) == (("a", 2.0, 0.75, None), ("b", 0.0, None, "q"))
+    drawn = [replace(table, plot=Plot("n", "x")) for table in (one, other)]
+    assert _table("m", dict(enumerate(drawn)), 0.95).bands == {0: pytest.approx(seed_interval([0.375, 1.125]))}
     assert mean_rows([replace(table, weight=None) for table in (one, other)])[0] == ("a", 2.0, 0.5, None)
 
 
@@ -174,11 +176,12 @@ def figure(html: str, label: str) -> str:
     return found
 
 
-def test_numbers_have_paired_differences(sizes: Any) -> None:
+def test_lines_have_intervals_over_seeds_and_numbers_paired_differences(sizes: Any) -> None:
     _, report = sizes
     entry = next(entry for entry in report.evaluations[0].found if entry.block.name == "sst2-300")
     vanilla = entry.tables["dev", "curve"][0]
     assert vanilla.table.rows[1][:2] == ("mask", 0.5)
+    assert vanilla.bands[1] == pytest.approx(seed_interval([0.4, 0.41, 0.44]))
     assert entry.numbers["vanilla", "dev", "spread"].versus is None
     assert entry.numbers["tdt", "dev", "spread"].versus[0] == pytest.approx(2e-7)
     shown = report.results["sst2-300"]["tdt"]["evaluations"]["toy"]["dev"]["spread"]["minus_reference"]

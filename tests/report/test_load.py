@@ -125,6 +125,11 @@ def changed(built: Any, tmp_path: Path) -> Any:
             "r_drop on sst2-300 ran degraded: head: 0 of 9 classes",
         ),
         (
+            "finetune/r_drop/sst2/300/manifest.json",
+            lambda v: (v["versions"].update(torch="2.12.0"), v["runs"][0].update(precision="bf16")),
+            "trained with different versions of torch (2.12.0 and 2.13.0) and precisions (bf16 and fp32).",
+        ),
+        (
             # Seeds with the same warning but for its numbers give one.
             "evaluate/r_drop/sst2/300/result.json",
             lambda v: [v["runs"][i]["sets"]["dev"].update(warning=f"Pearson -0.{i}1 is negative") for i in range(3)],

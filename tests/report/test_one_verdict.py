@@ -45,7 +45,7 @@ def random_arms(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
     return arms
 
 
-NO_FIGURES = dict.fromkeys(("scores", "curves", "cost", "search", "epochs"), "")
+NO_FIGURES = dict.fromkeys(("scores", "differences", "curves", "cost", "search", "epochs"), "")
 
 
 def terminal_lines(report: Any, block: Any) -> dict[str, str]:

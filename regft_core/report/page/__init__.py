@@ -17,9 +17,9 @@ from regft_core.disk.canonical import canonical_json
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.report import claims, facts, formatting, looks, published_table
-from regft_core.report.charts import LIGHT
 from regft_core.report.facts import overrides
-from regft_core.report.figures import over_sizes, table_figures
+from regft_core.report.figures import LIGHT
+from regft_core.report.figures.evaluation_charts import over_sizes, table_figures
 from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.read_grid import Inputs
 from regft_core.report.scores import as_control

@@ -1,38 +1,26 @@
-"""Figures of one block (a task at a size): scores of all seeds, curves, cost, answers; and those of evaluations."""
+"""Figures of one block (a task at a size): scores of all seeds, paired differences, curves, cost, answers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
 
-from regft_core.evaluate.analysis_result import RUN, Plot
-from regft_core.report.charts import (
-    ACCENT,
-    INK,
-    MUTED,
-    NONE,
-    PAPER,
-    POINT,
-    WORSE,
-    Marks,
-    limits,
-    lines,
-    named,
-    panels,
-    width_of,
-)
-from regft_core.report.evaluations import Found, Place, ShownTable
+from regft_core import metrics
+from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
+from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
 from regft_core.report.formatting import factor
 from regft_core.report.read_grid import CellData
 from regft_core.report.results import thinned
-from regft_core.report.values import Block, Report, by_size
+from regft_core.report.values import Block, Comparison
 from regft_core.report.wrong_answers import SetAnswers
 from regft_core.statistics.confidence import equal_mass
+from regft_core.statistics.verdict import GAIN, LOSS, SAME
+from regft_core.statistics.verdict import NONE as NO_VERDICT
 
 #: Most panels of the phases before fine-tuning, and points of a curve; ``curves.csv`` has more.
 MOST_PHASES, CURVE_POINTS = 12, 60
@@ -40,13 +28,14 @@ MOST_PHASES, CURVE_POINTS = 12, 60
 OUTER = ".validation_loss"
 #: Bins of the reliability figure, with equally many answers; and of the histogram of errors.
 BINS, ERRORS = 10, 25
-MOST_PANELS = 12
-UNKNOWN = (math.nan, math.nan)
+VERDICT_LOOKS = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NO_VERDICT: (MUTED, "x")}
 
 
-def block_figures(block: Block) -> dict[str, str]:
+def figures(block: Block) -> dict[str, str]:
+    """Name -> SVG of each figure; empty where there is nothing to draw."""
     return {
         "scores": scores(block),
+        "differences": differences(block),
         "curves": learning_curves(block),
         "cost": cost_and_score(block),
         "search": search_curves(block),
@@ -63,21 +52,13 @@ def scores(block: Block) -> str:
         shown[title] = _dots(block, name)
         estimates = (row.scores[name][block.primary].estimate for row in told)
         ends[title] = [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
-    scale, labels = factor(block.primary), [("↳ " if row.control_for else "") + row.method for row in block.rows]
-    return panels(
-        f"scores-{block.name}",
-        f"Scores of all seeds on {block.title}",
-        shown,
-        width=width_of(len(shown), (4.6, 3.4, 2.6, 2.15)),
-        height=0.3 * len(labels) + 0.1,
-        x=block.primary + (" × 100" if scale == 100 else ""),
-        rows=labels,
-        ticks=6,
-        x_ends={title: limits(scale * end for end in of) for title, of in ends.items() if of},
-    )
+    labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
+    x = block.primary + (" × 100" if factor(block.primary) == 100 else "")
+    return _by_set(f"scores-{block.name}", f"Scores of all seeds on {block.title}", block, shown, ends, labels, x)
 
 
 def _dots(block: Block, name: str) -> list[Marks]:
+    """One set's panel."""
     scale, scored = factor(block.primary), [(row, row.scores[name][block.primary]) for row in block.rows]
     seeds: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for y, (row, score) in enumerate(scored):
@@ -106,6 +87,43 @@ def _scaled(intervals: Iterable[tuple[float, float] | None], scale: float) -> li
     return [(low * scale, high * scale) for low, high in (ends or (math.nan, math.nan) for ends in intervals)]
 
 
+def differences(block: Block) -> str:
+    """Forest plot: each method minus its controls, its replacements and the reference, one panel per set."""
+    compared = sorted((c for row in block.rows for c in row.comparisons), key=lambda c: c.role)  # controls come first
+    by_set = {name: of_set for name in block.sets if (of_set := [c for c in compared if c.set == name])}
+    constant, ends = {row.method for row in block.rows if row.constant}, dict[str, list[float]]()
+    for name, own in by_set.items():
+        told = [c for c in own if c.estimate.n and not {c.method, c.other} & constant]
+        bounds = (b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)))
+        ends[name] = [end for interval in bounds for end in interval or ()]
+    pairs = next(iter(by_set.values()), ())  # the same on every set
+    labels = [f"{c.method} − {c.other}{f' ({c.role})' * (c.role != 'reference')}" for c in pairs]
+    title, x = f"Paired differences on {block.title}", f"difference in {metrics.find(block.primary).unit}"
+    shown = {name: _differences(own, factor(block.primary)) for name, own in by_set.items()}
+    return _by_set(f"differences-{block.name}", title, block, shown, ends, labels, x)
+
+
+def _differences(comparisons: Sequence[Comparison], scale: float) -> list[Marks]:
+    """One set's panel: marks by verdict, twice, for the corrected interval and for that of the difference alone."""
+    marks = [Marks([0, 0], [-0.5, len(comparisons) - 0.5], INK, width=0.9)]
+    for word, (color, marker) in VERDICT_LOOKS.items():
+        chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
+        look = Marks(*_xy((c.estimate.mean * scale, y) for y, c in chosen), color, marker, NONE, size=6, across=True)
+        marks.append(replace(look, bounds=_scaled((c.verdict.interval for _, c in chosen), scale), reach=0.8))
+        marks.append(replace(look, bounds=_scaled((c.estimate.interval for _, c in chosen), scale), reach=2.4))
+    return marks
+
+
+def _by_set(
+    name: str, title: str, block: Block, shown: Mapping[str, Sequence[Marks]], ends: Mapping[str, Sequence[float]],
+    labels: Sequence[str], x: str,
+) -> str:  # fmt: skip
+    """A panel per set, with a row per label, over ``ends``."""
+    x_ends = {panel: limits(factor(block.primary) * end for end in of) for panel, of in ends.items() if of}
+    width, height = width_of(len(shown), (4.6, 3.4, 2.6, 2.15)), 0.3 * len(labels) + 0.1
+    return panels(name, title, shown, width=width, height=height, x=x, rows=labels, ticks=6, x_ends=x_ends)
+
+
 def cost_and_score(block: Block) -> str:
     """Mean validation score with its interval against declared passes; of many methods the frozen and the best ones."""
     scale, points = factor(block.primary), []
@@ -121,7 +139,11 @@ def cost_and_score(block: Block) -> str:
     return lines(f"cost-{block.name}", title, frame, methods, x=x, y=y, log=True, dots=True)
 
 
+# ------------------------------------------------------------------------------------------ curves
+
+
 def learning_curves(block: Block) -> str:
+    """Loss of the fine-tuning phase, one panel per method on one scale."""
     shown = {row.method: _runs(_losses(row, "finetune")) for row in block.rows}
     return _curve_panels(f"curves-{block.name}", f"Training loss on {block.title}", shown, "step", "loss", shared=True)
 
@@ -196,6 +218,9 @@ def _curve_panels(
     return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, y_ends=y_ends)
 
 
+# ------------------------------------------------------------------------------------------ answers
+
+
 def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[tuple[str, str, str]]:
     """Name, caption and SVG of each figure of the validation answers: calibration and abstention, or errors."""
     if not by_set:
@@ -236,87 +261,6 @@ def answer_figures(block: Block, by_set: Mapping[str, SetAnswers]) -> Iterator[t
 
 
 def _equal(values: np.ndarray) -> Marks:
+    """The line on which both axes are equal, over the range of ``values``."""
     ends = [float(values.min()), float(values.max())]
     return Marks(ends, ends, MUTED, width=0.8)
-
-
-def table_figures(section: str, found: Found, reference: str | None) -> dict[str, Markup]:
-    """Name of each table that says how it is drawn -> one figure of all sets and methods."""
-    present = {shown.method for tables in found.tables.values() for shown in tables}
-    methods, figures = named(found.block, reference, present), dict[str, Markup]()
-    for name in dict.fromkeys(name for _, name in found.tables):
-        key = f"{section}-{name}-{found.block.name}".replace(", ", "-").replace(" ", "-")
-        try:
-            svg = Markup(_drawn(key, f"{section}: {name} on {found.block.title}", name, found.tables, methods))
-        except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
-            svg = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
-        if svg:
-            figures[name] = svg
-    return figures
-
-
-def _drawn(
-    key: str, title: str, name: str, tables: Mapping[Place, Sequence[ShownTable]], methods: Sequence[str]
-) -> str:
-    own = [(place, shown) for (place, other), by_method in tables.items() if other == name for shown in by_method]
-    shown = [(place, table, plot) for place, table in own if (plot := table.table.plot) is not None]
-    if not shown:
-        return ""
-    plot, rows = shown[0][2], [row for place, table, plot in shown for row in _points(place, table, plot)]
-    points = pd.DataFrame(rows, columns=["panel", "method", "x", "y", "baseline"], dtype=object)
-    if plot.points:  # a panel per method, where panels name the points
-        points = points.rename(columns={"panel": "method", "method": "panel"})
-        if points["panel"].nunique() > MOST_PANELS:
-            points = points[points["panel"].isin(methods)]
-        methods = list(dict.fromkeys(points["method"]))
-    return lines(key, title, points, methods, x=plot.x, y=plot.y, baseline=plot.baseline or "", dots=plot.points)
-
-
-def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ...]]:
-    """What is drawn of a table: the rows that have both coordinates."""
-    for cells in shown.table.rows:
-        row = dict(zip(shown.table.columns, cells, strict=True))
-        if row[plot.x] is not None and row[plot.y] is not None:
-            set_name = "" if place == RUN or (plot.points and place == "dev") else place
-            panel = ", ".join(filter(None, [set_name, *(str(row[column]) for column in plot.group)])) or "all"
-            yield panel, shown.method, row[plot.x], row[plot.y], row[plot.baseline] if plot.baseline else None
-
-
-def over_sizes(report: Report) -> tuple[dict[str, Markup], dict[str, list[Markup]]]:
-    """Figures over the training sizes: task -> its primary metric; evaluation -> the numbers that it asks for."""
-    scores: dict[str, Markup] = {}
-    numbers: dict[str, list[Markup]] = {section.name: [] for section in report.evaluations}
-    several = {task: blocks for task, blocks in by_size(report.blocks).items() if len(blocks) > 1}
-    for task, blocks in several.items():
-        primary, scale = blocks[-1].primary, factor(blocks[-1].primary)
-        points = [
-            (name, row.method, block.subsample.n, scale * e.mean, *(scale * end for end in e.interval or UNKNOWN))
-            for name in blocks[-1].sets
-            for block in blocks
-            for row in block.rows
-            if (e := block.estimate(row.method, name)) is not None
-        ]
-        label = primary + (" × 100" if scale == 100 else "")
-        if svg := _over_rows(f"sizes-{task}", f"{primary} of {task}", label, points, blocks[-1], report):
-            scores[task] = svg
-        for section in report.evaluations:
-            own = [(b.subsample.n, found) for b in blocks for found in section.found if found.block.name == b.name]
-            for name in dict.fromkeys(name for _, found in own for name in found.over_sizes):
-                points = [
-                    (task if place == RUN else f"{task}, {place}", method, n, of.mean, *(of.interval or UNKNOWN))
-                    for n, found in own
-                    for (method, place, other), of in found.numbers.items()
-                    if other == name
-                ]
-                key, title = f"sizes-{section.name}-{name}-{task}", f"{name} of {section.name} on {task}"
-                numbers[section.name].append(_over_rows(key, title, name, points, blocks[-1], report))
-    return scores, numbers
-
-
-def _over_rows(
-    key: str, title: str, y: str, points: Sequence[tuple[Any, ...]], largest: Block, report: Report
-) -> Markup:
-    frame = pd.DataFrame(points, columns=list(POINT))
-    methods = named(largest, report.reference, frame["method"])
-    title = f"{title} over the training rows"
-    return Markup(lines(key, title, frame, methods, x="training rows", y=y, log=True))

@@ -1,14 +1,8 @@
-"""SVG that follows the page's colours, and the grammar of all figures: panels of one size, and in each of them marks.
-
-Figures are drawn with placeholder colours that become CSS variables, so that one drawing serves light and dark. Nothing
-in the output depends on the time, the machine or other figures, and no address is left in it.
-"""
+"""The grammar of all figures: panels of one size side by side, and in each of them marks, which are lines or points."""
 
 from __future__ import annotations
 
-import io
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,88 +11,20 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from regft_core.report.figures import ACCENT, BETTER, INK, MUTED, SETTINGS, WORSE, element
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.values import Block
 
-#: Placeholder -> CSS variable. Meaning is never in the colour alone: markers differ as well.
-INK, MUTED, GRID, ACCENT, BETTER, WORSE, PAPER = (f"#0{i}0{i}0{i}" for i in range(1, 8))
-VARIABLES = {INK: "ink", MUTED: "muted", GRID: "line", ACCENT: "accent", BETTER: "up", WORSE: "down", PAPER: "paper"}
-#: What the variables are on the light page, and in files that stand alone.
-LIGHT = {
-    **{"paper": "#ffffff", "ink": "#1c2024", "muted": "#626b74", "line": "#e1e4e8"},
-    **{"accent": "#2767b0", "up": "#17703f", "down": "#b3361e"},
-}
-SETTINGS: Any = {
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.parse_math": False,
-    "text.color": INK,
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": MUTED,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9.5,
-    "axes.titlecolor": INK,
-    "axes.axisbelow": True,
-    "xtick.color": GRID,
-    "ytick.color": GRID,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": INK,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "hatch.color": INK,
-    "hatch.linewidth": 0.5,
-    "patch.edgecolor": INK,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "path.simplify": True,
-}
+#: The lowest and the highest value of an axis.
 Ends = tuple[float, float]
 Values = Sequence[float] | npt.NDArray[np.float64]
+#: Most panels side by side.
 COLUMNS = 4
+#: Line style of points.
 NONE = "none"
-
-
-def element(figure: Figure, name: str, label: str) -> str:
-    """The ``<svg>`` element alone, its identifiers prefixed with ``name``."""
-    stream = io.StringIO()
-    figure.set_canvas(FigureCanvasSVG(figure))
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = stream.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", text)
-    text = text.replace("xlink:href=", "href=")
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
-    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var(--{variable})")
-    text = re.sub(r">\s+<", "><", text)
-    # A hundredth of a point is invisible; the default six decimals are half of the file.
-    text = re.sub(r'\b(d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)
-    width = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', text)
-    text = re.sub(r'(<svg[^>]*?)\s+width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?)\s+height="[^"]*"', r"\1", text, count=1)
-    size = f"{float(width[1]) * 4 / 3:.0f}px" if width else "100%"
-    quoted = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return text.replace("<svg", f'<svg class="figure" role="img" aria-label="{quoted}" style="width:{size}"', 1)
-
-
-def standalone(svg: str) -> str:
-    """A figure as a file that any viewer opens: light colours on white, its size in pixels."""
-    for name, colour in LIGHT.items():
-        svg = svg.replace(f"var(--{name})", colour)
-    svg = re.sub(r'class="figure" (.*?)style="width:(\d+)px"', r'\1width="\2"', svg, count=1)
-    head, body = svg.split(">", 1)
-    head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f'{head}><rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>{body}\n'
 
 
 @dataclass(frozen=True)
@@ -106,7 +32,8 @@ class Marks:
     """A line, or points (``dashes`` is ``none``), in one panel.
 
     Attributes:
-        label: in the legend, if any; ``face``: colour inside of a marker, if another.
+        label: in the legend; empty where it has no place there.
+        face: colour inside of a marker whose border has ``color``; empty: the same.
         bounds: (low, high) around each mark: of ``y``, or of ``x`` where ``across``; drawn as lines of width ``reach``,
             or (``band``) as a shaded area.
     """
@@ -128,6 +55,7 @@ class Marks:
 
     @property
     def look(self) -> dict[str, Any]:
+        """As matplotlib takes it."""
         border = {"markeredgecolor": self.color, "markerfacecolor": self.face or self.color}
         edge = {"markeredgewidth": 1.3} if self.face else {"markeredgewidth": 0.0} if self.alpha < 1 else {}
         line = {"linestyle": self.dashes, "linewidth": self.width, "marker": self.marker, "markersize": self.size}
@@ -177,10 +105,12 @@ def panels(
     Args:
         name: prefix of the figure's identifiers; ``title`` is read aloud.
         width, height: of a panel, in inches.
+        x, y: named below the lowest panels, and beside the first of each row.
         rows: names of the places 0, 1, ... of ``y``, from the top.
         beside: what a legend on the right explains; without it panels have their own, of the marks with a label.
+        ticks: most numbers of an axis; ``log``: ``x`` is logarithmic.
         x_ends, y_ends: title of a panel -> the ends of its axes; without them the marks decide.
-        x_ticks: place on ``x`` -> its number.
+        x_ticks: place on ``x`` -> its number; there are no others then.
     """
     shown = {panel: marks for panel, marks in shown.items() if any(len(one.x) for one in marks)}
     if not shown:
@@ -235,6 +165,8 @@ def panels(
         return element(figure, name, title)
 
 
+# ------------------------------------------------------------------------------- a line for each method
+
 #: Looks of the methods of a figure; colour, marker and dashes differ, so that no meaning is in the colour alone.
 LOOKS = (
     Marks((), (), INK, "o", "-", size=3.5),
@@ -267,12 +199,14 @@ def lines(
     name: str, title: str, points: pd.DataFrame, methods: Sequence[str], *, x: str, y: str, baseline: str = "",
     log: bool = False, dots: bool = False,
 ) -> str:  # fmt: skip
-    """Return panels with a line (or ``dots``) per method as SVG; nothing when no panel has a point.
+    """Return panels with a line per method as SVG; nothing when no panel has a point.
 
-    ``points`` have the columns ``POINT``, and ``baseline`` where a dotted line has that name. The legend counts the
-    methods that are not among ``methods``.
+    Args:
+        points: with the columns ``POINT``, and ``baseline`` where there is something to compare with.
+        methods: those that are drawn; the legend counts the others.
+        baseline: name of the dotted line.
+        dots: points instead of lines.
     """
-    points = points.reindex(columns=points.columns.union(POINT, sort=False))  # what has no interval is drawn without
     drawn = points[points["method"].isin(methods)]
     by_panel = dict(list(points[points["panel"].isin(drawn["panel"])].groupby("panel", sort=False)))
     present = set(drawn["method"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as functional
@@ -73,6 +74,10 @@ class LowRank(nn.Module):
         return ((self.b.double() @ self.a.double()) * self.scale).to(self.b.dtype)
 
 
+#: Entries of the rows that are mixed at once on a CPU.
+ROWS_CHUNK = 1 << 15
+
+
 class WeightMixing(nn.Module):
     """Maps a task weight W to a mix of W and its pretrained value W0.
 
@@ -108,8 +113,12 @@ class WeightMixing(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         matrix, pretrained = (tensor.reshape(tensor.shape[0], -1) for tensor in (weight, self.pretrained))
-        own, kept = coefficients(self.attention, self.form, self.rank)
-        return (own * matrix + kept * pretrained).reshape(self.shape)
+        if self.rank == 1 and self.form != "full_rank":
+            mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self.form)
+        else:
+            own, kept = coefficients(self.attention, self.form, self.rank)
+            mixed = own * matrix + kept * pretrained
+        return mixed.reshape(self.shape)
 
 
 def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Tensor, Tensor]:
@@ -122,3 +131,59 @@ def coefficients(attention: Sequence[Tensor], form: str, rank: int) -> tuple[Ten
     if form == "convex":
         return product, 1 - product
     return product, (1 - a1) @ (1 - a2) / rank
+
+
+class _RankOneMix(torch.autograd.Function):
+    """``own * W + kept * W0`` of matrices, bit for bit as the formula written out, and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, pretrained: Tensor, a1: Tensor, a2: Tensor, form: str) -> Tensor:
+        ctx.save_for_backward(weight, pretrained, a1, a2)
+        ctx.form = form
+        mixed = torch.empty_like(weight)
+        for rows in _rows(weight):
+            part = torch.mul(_own(a1[rows], a2, form), weight[rows], out=mixed[rows])
+            part.add_(_kept(a1[rows], a2, form).mul_(pretrained[rows]))
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        weight, pretrained, a1, a2 = ctx.saved_tensors
+        to_weight, to_pretrained, *to_attention = ctx.needs_input_grad[:4]
+        found: list[Tensor | None] = [None] * 5
+        differentiable = torch.is_grad_enabled()  # somebody differentiates once more
+        for place, needed, part in ((0, to_weight, _own), (1, to_pretrained, _kept)):
+            if needed and differentiable:
+                found[place] = gradient * part(a1, a2, ctx.form)
+            elif needed:
+                target = found[place] = torch.empty_like(gradient)
+                for rows in _rows(gradient):
+                    torch.mul(gradient[rows], part(a1[rows], a2, ctx.form), out=target[rows])
+        if any(to_attention):
+            through_own, through_kept = gradient * weight, gradient * pretrained
+            if ctx.form == "convex":
+                through_own = through_own - through_kept
+                found[2], found[3] = through_own @ a2.t(), a1.t() @ through_own
+            else:
+                found[2] = through_own @ a2.t() - through_kept @ (1 - a2).t()
+                found[3] = a1.t() @ through_own - (1 - a1).t() @ through_kept
+        return tuple(found)
+
+
+def _own(a1: Tensor, a2: Tensor, form: str) -> Tensor:
+    """Coefficients of W from a column ``[d, 1]`` and a row ``[1, k]``, the bits that a matrix product gives."""
+    return a1 * a2
+
+
+def _kept(a1: Tensor, a2: Tensor, form: str) -> Tensor:
+    """Coefficients of W0, likewise."""
+    return 1 - a1 * a2 if form == "convex" else (1 - a1) * (1 - a2)
+
+
+def _rows(matrix: Tensor) -> list[slice]:
+    """Rows that are mixed at once: those that fit into a CPU's cache, elsewhere all of them."""
+    if matrix.device.type != "cpu":
+        return [slice(None)]
+    height = max(1, ROWS_CHUNK // max(1, matrix.shape[1]))
+    return [slice(start, start + height) for start in range(0, matrix.shape[0], height)]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
-from regft_core.models.weight_views import SpectralView, WeightMixing, largest_singular_value
+from regft_core.models import weight_views
+from regft_core.models.weight_views import SpectralView, WeightMixing, coefficients, largest_singular_value
 
 
 def weights(rows: int, scale: float, seed: int = 0) -> torch.Tensor:
@@ -41,6 +45,53 @@ def test_a_cpu_asks_the_solver() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- mixing
+
+
+def mix(form: str, shape: tuple[int, ...] = (70, 33), seed: int = 0) -> tuple[WeightMixing, Tensor, Tensor]:
+    """A mixing with attention inside (0, 1), a weight and a gradient of the mix."""
+    generator = torch.Generator().manual_seed(seed)
+    pretrained, weight, gradient = (torch.randn(shape, generator=generator) for _ in range(3))
+    found = WeightMixing(pretrained, rank=1, form=form, std=0.3, generator=generator)
+    return found, weight.requires_grad_(), gradient
+
+
+def written_out(found: WeightMixing, weight: Tensor) -> Tensor:
+    own, kept = coefficients(found.attention, found.form, found.rank)
+    return (own * weight.reshape(own.shape) + kept * found.pretrained.reshape(own.shape)).reshape(found.shape)
+
+
+@pytest.mark.parametrize("form", ["factored", "convex"])
+@pytest.mark.parametrize("shape", [(70, 33), (3, 4, 5), (1, 7)])
+def test_mix_and_gradients_have_the_bits_of_the_formula(
+    form: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weight_views, "ROWS_CHUNK", 100)  # several pieces of rows
+    found, weight, gradient = mix(form, shape)
+    found.pretrained.requires_grad_(True)  # as under the released variant's clip norm
+    found.a1.requires_grad_(True)
+    found.a2.requires_grad_(True)
+    inputs = [weight, found.pretrained, found.a1, found.a2]
+    expected, mixed = written_out(found, weight), found(weight)
+    assert torch.equal(mixed, expected)
+    wanted = torch.autograd.grad(expected, inputs, gradient)
+    for one, other in zip(torch.autograd.grad(mixed, inputs, gradient), wanted, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+    # Of what training uses, every bit.
+    for place in (0, 1) if form == "convex" else (0, 1, 2, 3):
+        own = torch.autograd.grad(found(weight), inputs, gradient)[place]
+        assert torch.equal(own, wanted[place])
+
+
+@pytest.mark.parametrize("form", ["factored", "convex"])
+def test_it_can_be_differentiated_twice(form: str) -> None:
+    found, weight, _ = mix(form)
+    found.a1.requires_grad_(True)
+
+    def second(function: Any) -> Tensor:
+        first = torch.autograd.grad(function(weight).square().sum(), weight, create_graph=True)[0]
+        return torch.autograd.grad(first.sin().sum(), found.a1)[0]
+
+    assert torch.allclose(second(found), second(lambda w: written_out(found, w)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

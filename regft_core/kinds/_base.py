@@ -66,7 +66,11 @@ class Kind(ABC):
 
     def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
         """Return why a ``range`` does not fit, and the hint."""
-        return "a task of this kind has no range", "remove it"
+        if self.has_labels:
+            return "a task of this kind has no range", "remove it"
+        if limits[0] < limits[1]:
+            return None
+        return f"is [{limits[0]:g}, {limits[1]:g}]; the smallest value comes first", "write [smallest, largest]"
 
     @abstractmethod
     def read_label(self, value: Any, declared: Declared) -> Label:
@@ -142,7 +146,7 @@ class Kind(ABC):
         """A gold label or a prediction as tables show it."""
 
     def score_columns(self, labels: Sequence[str]) -> list[str]:
-        return [f"probability_{label}" for label in labels]
+        return [f"probability_{label}" for label in labels] if self.has_labels else []
 
     @abstractmethod
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:

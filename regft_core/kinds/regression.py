@@ -68,11 +68,6 @@ class Regression(Kind):
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         return None if labels is None else "a regression task has no 'labels'; use 'range'"
 
-    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
-        if limits[0] < limits[1]:
-            return None
-        return f"is [{limits[0]:g}, {limits[1]:g}]; the smallest value comes first", "write [smallest, largest]"
-
     def read_label(self, value: Any, declared: Declared) -> float:
         return read_number(value, declared)
 
@@ -118,9 +113,6 @@ class Regression(Kind):
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return float(value)
-
-    def score_columns(self, labels: Sequence[str]) -> list[str]:
-        return []
 
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return scores[0]

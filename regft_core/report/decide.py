@@ -18,8 +18,11 @@ from regft_core.report.formatting import interval, listed, number, point_of, poi
 from regft_core.report.values import Block, Choice, Comparison, Decision
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows, taken
+from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows
 from regft_core.statistics.verdict import GAIN, LOSS, NONE, USUAL_SPREAD, overall
+
+#: A method is called cheaper when it costs less than this share of another; less is not worth a point.
+CHEAPER = 0.95
 
 
 def decide(
@@ -110,8 +113,9 @@ def _pick(
     the best.
     """
     costs = {c.method: math.inf if c.cost is None else c.cost for c in choices}
-    losses = [c.belief.loss for c in choices]
-    best = usual = choices[taken(losses, list(costs.values()), 0.0 if prefer else allowed)]
+    best, most = choices[0], CHEAPER * costs[choices[0].method]
+    cheaper = [c for c in choices if c.belief.loss <= allowed and costs[c.method] < most < math.inf]
+    usual = best if prefer else min(cheaper, key=lambda c: costs[c.method], default=best)
     least = min((c.belief.loss for c in choices if c.method in constant), default=math.inf)
     within = [c for c in choices if c.belief.loss <= allowed and c.belief.loss < least]
     alike = [c for c in within if best.method not in trained or c.method in trained]

@@ -15,7 +15,6 @@ The best of several means is too high, so means are pulled together (empirical B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from regft_core.lazy import Array, np
@@ -30,8 +29,6 @@ FAR, FAR_SPREAD = 0.05, 20.0
 DRAWS = 20_000
 #: Centres that deviations over seeds may have in common, in points; each as likely as the others before the data.
 _PRIORS = np.stack([verdict.spread_prior(centre) for centre in np.geomspace(1.0, 18.0, 8)])
-#: A method is called cheaper when it costs less than this share of another; less is not worth a point.
-CHEAPER = 0.95
 #: Rows from which an out-of-distribution set decides; resamples of fewer do not show how little they say.
 FEWEST_ROWS = 20
 #: Power of the number of rows with which what a score lacks falls: of language tasks 0.07 to 0.35 (Hestness et al.,
@@ -115,19 +112,6 @@ def of_all_rows(belief: Belief, share: float, best: float) -> Belief:
     low, high = sorted((belief.low, belief.high))
     low, high = (low, min(best, high + 2 * gain)) if gain >= 0 else (max(best, low + 2 * gain), high)
     return replace(belief, expected=belief.expected + gain, low=low, high=high)
-
-
-def taken(losses: Sequence[float], costs: Sequence[float], allowed: float) -> int:
-    """Which method to take: the cheapest that is expected to lose at most ``allowed``, if it is cheaper than the best.
-
-    Args:
-        losses: ``Belief.loss`` of each method.
-        costs: of each method, in one unit; infinite where it is not known.
-        allowed: expected loss that a lower cost is worth, in the metric's unit.
-    """
-    best = min(range(len(losses)), key=lambda i: (losses[i], costs[i]))
-    within = [i for i, loss in enumerate(losses) if loss <= allowed and costs[i] < CHEAPER * costs[best] < np.inf]
-    return min(within, key=lambda i: costs[i], default=best)
 
 
 def _errors(observed: Array, resampled: Array) -> tuple[float, Array, Array]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import comb
 
 from regft_core.lazy import Array, np, stats
@@ -103,7 +102,7 @@ def expected_max_curve(values: Sequence[float]) -> list[float]:
     for k in range(1, len(values) + 1):
         total = comb(len(values), k)
         # The i-th smallest (0-based) is the maximum of comb(i, k - 1) subsets.
-        curve.append(float(sum(float(Fraction(comb(i, k - 1), total)) * v for i, v in enumerate(ordered))))
+        curve.append(float(sum(comb(i, k - 1) / total * v for i, v in enumerate(ordered))))
     return curve
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from regft_core.statistics.confidence import Threshold, best_guarantee, effective, lower_bound, threshold_for
-from regft_core.statistics.decision import Belief, beliefs, of_all_rows, taken
+from regft_core.statistics.decision import Belief, beliefs, of_all_rows
 from tests.statistics.test_coverage import least
 
 POINT = 0.01
@@ -115,21 +115,6 @@ def test_the_expected_score_allows_for_the_choice(differ: float) -> None:
         covered += held[pick].low <= true[pick] <= held[pick].high
     assert abs(np.mean(bias)) <= 0.01 < np.mean(raw)
     assert covered / worlds >= least(worlds, 0.93)
-
-
-@pytest.mark.parametrize(
-    ("losses", "costs", "allowed", "index"),
-    [
-        ([0.0, 0.004], [10.0, 1.0], 0.005, 1),  # cheaper, and within what is allowed
-        ([0.0, 0.005], [10.0, 1.0], 0.005, 1),
-        ([0.0, 0.006], [10.0, 1.0], 0.005, 0),
-        ([0.0, 0.004], [10.0, 9.6], 0.005, 0),  # hardly cheaper
-        ([0.0, 0.004], [np.inf, 1.0], 0.005, 0),  # nobody knows whether it is cheaper
-        ([0.0, 0.0], [2.0, 1.0], 0.0, 1),
-    ],
-)
-def test_what_is_taken(losses: list[float], costs: list[float], allowed: float, index: int) -> None:
-    assert taken(losses, costs, allowed) == index
 
 
 @pytest.mark.parametrize(

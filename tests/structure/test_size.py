@@ -61,7 +61,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/serve": (300, 2),
     "tests/settings": (2200, 10),
     "tests/stages": (1750, 9),
-    "tests/statistics": (1200, 7),
+    "tests/statistics": (1150, 7),
     "tests/store": (450, 3),
     "tests/structure": (550, 6),
     "tests/tracking": (750, 4),

@@ -85,7 +85,7 @@ class Catalogue:
         return self.load(self.check(name))
 
     def load(self, name: str) -> Any:
-        """Import the file of ``name``, or take it from the package's table. KeyError, ConfigError with the line."""
+        """Import the file of ``name``, or take it from the package's table. Raises KeyError, ConfigError."""
         path = self.path(name)
         try:
             if path.parent == self._shipped:

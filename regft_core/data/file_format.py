@@ -134,9 +134,6 @@ def below_data(split: str) -> Path:
     return path.relative_to("data") if path.parts[:1] == ("data",) else path
 
 
-# ------------------------------------------------------------------------------------------------ CSV and TSV
-
-
 #: Different values of a column that are remembered to recognise rows within quotes, and how often one must occur.
 REMEMBERED, REPEATED = 1_000, 3
 

@@ -210,9 +210,6 @@ def parquet(file: IO[bytes]) -> Table:
     return Table(check_names(content.schema_arrow.names), rows, header="its schema")
 
 
-# ------------------------------------------------------------------------------------------------------- workbooks
-
-
 def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
     """Yield number and cells of each line of the sheet ``wanted`` (by default the only visible one) but blank ones."""
     import openpyxl

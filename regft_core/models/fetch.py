@@ -177,7 +177,7 @@ def present_encoder(name: str, revision: str, root: Path) -> Path | None:
 
 
 def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
-    """The encoder's directory and its commit; downloads, and converts, what is not there. ModelError, StoreError."""
+    """The encoder's directory and its commit, downloaded and converted where needed. Raises ModelError, StoreError."""
     converted = converted_directory(name, revision, root)
     if (converted / _SOURCE).is_file():
         return converted, json.loads((converted / _SOURCE).read_text(encoding="utf-8"))["commit"]

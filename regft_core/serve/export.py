@@ -215,7 +215,7 @@ def check_repository(repository: str) -> None:
 
 
 def push(folder: Path, repository: str) -> str:
-    """Upload an export as one commit, into a private repository where it makes one; return its address. ModelError."""
+    """Upload an export, where needed to a new private repository; return its address. Raises ModelError."""
     from huggingface_hub import HfApi
 
     api = HfApi()

@@ -56,15 +56,15 @@ __all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 class Project:
     """A project folder. Its files are read at every call, so edits of the YAMLs take effect."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root).resolve()
 
     @classmethod
     def open(cls, path: Path | str = ".") -> Project:
         """Open the project in a folder. Raises ConfigError with every mistake of every file."""
-        root = Path(path).resolve()
-        open_project(root)
-        return cls(root)
+        project = cls(path)
+        open_project(project.root)
+        return project
 
     def run(self, method: str | None = None, task: str | None = None) -> None:
         """Train and evaluate every size and seed of a method on a task; of all where one is not named.

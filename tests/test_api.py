@@ -78,7 +78,7 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
 
 def test_scores_of_before_an_edit_are_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = build(tmp_path / "project", methods=["majority", "linear_probe"], report={"reference": "majority"})
-    project = Project.open(root)
+    project = Project(str(root))
     project.run()
     assert set(project.results()["method"]) == {"majority", "linear_probe"}
     rows = [(review(n), ["good", "bad"][n % 2]) for n in range(32)]  # every label is the other one

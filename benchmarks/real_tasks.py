@@ -75,8 +75,8 @@ def materialise(task: str, project: Path, data: Path, *, with_ood: bool = True) 
     """Write ``task`` (and its OOD tasks) for ``project``; returns the OOD sets that DATA lacks.
 
     Labels keep the names and the order of the shipped YAML; ``label_values`` ties the local
-    integers to them. Raises ValueError for a project
-    inside this repository and for a task without local files.
+    integers to them. Raises ValueError for a project inside this repository and for a
+    task without local files.
     """
     project = project.resolve()
     if project == ROOT or ROOT in project.parents:

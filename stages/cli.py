@@ -5,7 +5,6 @@ Only the file of the subcommand that runs is imported: the others' first lines a
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from regft_core import __version__, output
 from regft_core.names import nearest
 
-from .common import add_arguments, start
+from .common import COMMANDS, start
 
 #: When this process began, as ``time.monotonic`` tells it: what a command imports takes seconds.
 BEGAN = time.monotonic()
@@ -39,6 +38,19 @@ exit codes
   3  data                          9  code or an input changed; run again
   4  encoder or exported model    130  interrupted; run it again to go on
   5  a run failed"""
+BASH = """\
+# bash: eval "$(regft completion)"    zsh: autoload -U bashcompinit && bashcompinit, then the same
+_regft() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}"
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{names}" -- "$word"))
+    return
+  fi
+  case "${{COMP_WORDS[1]}} $word" in
+{cases}
+  esac
+}}
+complete -o default -F _regft regft"""
 
 
 def commands() -> list[str]:
@@ -69,16 +81,16 @@ def usage() -> str:
     return "\n".join([*lines, "  cd reviews && regft check && regft run", f"\n{CODES}"])
 
 
-def completion(shell: str) -> str:
-    """Return the completion of subcommands and their options as a script for ``bash`` or ``zsh``."""
-    import shtab  # dvc brings it
+def completion(names: Sequence[str]) -> str:
+    """Return a script for bash and zsh: subcommands, and the options that each one declares."""
+    cases = [f'    "{name} -"*) COMPREPLY=($(compgen -W "{" ".join(options(name))}" -- "$word"));;' for name in names]
+    return BASH.format(names=" ".join([*names, "completion"]), cases="\n".join(cases))
 
-    parser = argparse.ArgumentParser("regft")
-    subcommands = parser.add_subparsers()
-    for name in commands():
-        importlib.import_module(f".{declared()[name][0]}", __package__)
-        add_arguments(subcommands.add_parser(name, help=declared()[name][1]), name)
-    return str(shtab.complete(parser, shell))
+
+def options(name: str) -> list[str]:
+    """Return the options of a command."""
+    importlib.import_module(f".{declared()[name][0]}", __package__)
+    return sorted(["--help", *(option for option, _ in COMMANDS[name][1] if option.startswith("--"))])
 
 
 def dispatch(name: str, arguments: Sequence[str]) -> None:
@@ -94,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("-h", "--help", "help"):
         print(usage())
     elif name == "completion":
-        print(completion("zsh" if rest == ["zsh"] else "bash"))
+        print(completion(commands()))
     elif name in commands() or name == "--version":
         dispatch(name.removeprefix("--"), rest)
     else:

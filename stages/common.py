@@ -103,20 +103,17 @@ def command(*arguments: Argument) -> Callable[[Main], Main]:
     return declare
 
 
-def add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
-    for argument_name, options in COMMANDS[name][1]:
-        parser.add_argument(argument_name, **options)
-
-
 def start(name: str) -> None:
     """Parse the command line and run a command; exits with an error's code.
 
     The project root is the working directory, where DVC runs stages.
     """
-    main, width = COMMANDS[name][0], min(shutil.get_terminal_size().columns, COLUMNS) - 2
+    main, arguments = COMMANDS[name]
+    width = min(shutil.get_terminal_size().columns, COLUMNS) - 2
     shown = partial(argparse.RawDescriptionHelpFormatter, width=width)
     parser = argparse.ArgumentParser(f"regft {name}", description=inspect.getdoc(main), formatter_class=shown)
-    add_arguments(parser, name)
+    for argument_name, options in arguments:
+        parser.add_argument(argument_name, **options)
     output.guard()
     values = parser.parse_args()
     if "DVC_STAGE" in os.environ:

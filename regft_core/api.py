@@ -8,13 +8,16 @@
 
 >>> project = Project.open("path/to/project")          # the folder with params.yaml
 >>> project.set("training.epochs", 5)          # in params.yaml, whose comments stay
->>> project.run("hype_n", "film_polarity")     # every size and seed of the grid; finished runs are reused
+>>> project.run("hype_n", "cue_pair")          # every size and seed of the grid; finished runs are reused
 >>> results = project.results()                # a data frame; a notebook shows it as the leaderboard
 >>> results[results["primary"] & (results["set"] == "dev")][["method", "mean", "low", "high", "vs_control"]]
 >>> results.verdicts                           # a data frame, too: one row for each pair of methods on each set
 
-It calls what the commands and the DVC stages call, on the same files. What ``__all__`` lists, the hooks of
-``hooks.base`` and the codes of errors keep their names and meaning within a version.
+It calls what the commands and the DVC stages call, on the same files, so the two may be mixed: ``dvc repro`` afterwards
+takes the runs from the run store. Errors are those of ``regft_core.errors``.
+
+The package is typed (``py.typed``). What ``__all__`` lists here, the hooks of ``hooks.base`` and the codes of errors
+keep their names and meaning within a version; the changelog names every change of them.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_list_like
 
+from regft_core.data.examples import WrongText, text_of
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
@@ -44,7 +49,7 @@ from regft_core.lazy import Array
 from regft_core.report import project_inputs, write_report
 from regft_core.report.results import Results
 from regft_core.schema.sources import FileFormat
-from regft_core.serve.loaded import LoadedModel, Text
+from regft_core.serve.loaded import LoadedModel, Text, plain
 from regft_core.settings.document import Document, edited, load_yaml
 from regft_core.settings.preset import put
 from regft_core.settings.read_project import open_project
@@ -61,7 +66,10 @@ class Project:
 
     @classmethod
     def open(cls, path: Path | str = ".") -> Project:
-        """Open the project in a folder. Raises ConfigError with every mistake of every file."""
+        """Open the project in a folder, checked as a whole.
+
+        Raises ConfigError with every mistake of every file.
+        """
         project = cls(path)
         open_project(project.root)
         return project
@@ -69,8 +77,12 @@ class Project:
     def run(self, method: str | None = None, task: str | None = None) -> None:
         """Train and evaluate every size and seed of a method on a task; of all where one is not named.
 
-        Raises ConfigError, DataError, ModelError, StoreError, and RunFailed for runs that failed; the others are
-        stored.
+        Runs that are in the run store are not trained again; a killed run continues.
+
+        Raises:
+            ConfigError: the configuration is wrong, or a name is not listed in ``params.yaml``.
+            DataError, ModelError, StoreError: what a stage needs cannot be read or written.
+            RunFailed: a run ended with an error; the others are stored.
         """
         grid = open_project(self.root)
         methods = list(grid.methods) if method is None else [method]
@@ -79,7 +91,11 @@ class Project:
             raise RunFailed("cells-failed", "\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
 
     def plan(self) -> pd.DataFrame:
-        """Return the runs that ``run`` would train, a row for each cell; ``cost`` in steps of plain fine-tuning."""
+        """Return the runs that ``run`` would train, a row for each method, task and size, as ``regft plan`` counts.
+
+        Columns: ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run, in steps of plain
+        fine-tuning.
+        """
         rows = grid_rows(open_project(self.root).snapshot())
         return pd.DataFrame(
             {**asdict(row.cell), "seeds": row.seeds, "cached": row.cached, "to_train": row.to_train, "cost": row.cost}
@@ -87,7 +103,10 @@ class Project:
         )
 
     def set(self, key: str, value: Any) -> None:
-        """Set a dotted key of ``params.yaml``; comments stay. ConfigError for a mistake: nothing is written then."""
+        """Set a dotted key of ``params.yaml``; comments and order stay.
+
+        Raises ConfigError with every mistake that this makes; then nothing is written.
+        """
         file, path = self.root / "params.yaml", tuple(key.split("."))
         document = load_yaml(file, self.root)
         text = edited(file, lambda data: put(data, path, value, document))
@@ -95,7 +114,12 @@ class Project:
         write_text(file, text)
 
     def results(self) -> Results:
-        """Scores and verdicts of every cell that was run, as ``regft run`` would report them now. Raises DataError."""
+        """Scores and verdicts of every cell of the grid that was run, as ``regft run`` would report them now.
+
+        A call is a look at the results: seeds that are added afterwards widen later intervals, as in the report.
+
+        Raises DataError when a cell was run for other seeds than those of the grid, or is damaged.
+        """
         project, failures = open_project(self.root), read_failures(self.root)
         inputs = project_inputs(project, evaluated_cells(project, failures), failures)
         return Results.of(write_report(inputs, None))
@@ -114,9 +138,11 @@ class Fitted:
     """A comparison and the model that it decided for.
 
     Attributes:
-        method, path: the method that is taken, and its exported model, in the project.
+        method: the method that is taken.
+        path: the exported model, in the project.
         folder: the project, under DVC: its params.yaml can be edited, ``regft run`` there runs what changed.
-        decision: expected score (``expected``, ``low``, ``high``), probability to be the best, expected loss.
+        decision: of that method: its expected score with an interval (``expected``, ``low``, ``high``), the probability
+            that it is the best, and what taking it is expected to lose, all in the metric's unit.
         not_run: what the minutes were over for, methods by name; a call with more minutes goes on with it.
     """
 
@@ -151,7 +177,10 @@ class Fitted:
         return self.project.results()
 
     def export(self, path: Path | str) -> Path:
-        """Copy the model to a new folder and return it. Raises FileExistsError where something is there."""
+        """Copy the model to a new folder, which ``load_model`` and ``regft predict`` read; return the folder.
+
+        Raises FileExistsError where something is there.
+        """
         return Path(shutil.copytree(self.path, path))
 
     def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> Array:
@@ -193,15 +222,17 @@ def fit(
             better there by more than it is taken.
         unlabelled: a file or data frame with the columns of the texts, for methods that read texts without labels.
         encoding, delimiter, sheet, decimal: how the files are written, as the options of ``regft fit``.
-        minutes: time for everything on this machine, by its own estimate. In the main thread nothing runs longer than
-            1.2 times as long, planning aside.
+        minutes: time for everything on this machine, by its own estimate. Nothing runs longer than 1.2 times as long,
+            planning aside, if this is called in the main thread; in another one nothing is stopped.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
-        project: folder to make, or to go on with; a temporary one when absent. Data frames are kept in ``.regft-fit``
-            beside it.
-        quiet: print into a log in ``.regft-fit`` instead.
+        project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame is
+            kept as CSV in ``.regft-fit`` beside it.
+        quiet: print nothing; what would be printed is in a log in ``.regft-fit``.
 
-    Raises ConfigError with all that is wrong with rows, columns, options or the folder, and RunFailed for failed runs.
+    Raises:
+        ConfigError: what is wrong with rows, columns, options or the folder, all in one; nothing was written.
+        RunFailed: runs ended with an error; the report names them.
     """
     written = {"encoding": encoding, "delimiter": delimiter, "sheet": sheet, "decimal": decimal}
     how = validated(FileFormat, Document(written, {}, "regft.fit"))
@@ -209,20 +240,29 @@ def fit(
     beside = folder.parent / ".regft-fit"  # a file of the user's may have the project's name
     beside.mkdir(parents=True, exist_ok=True)
 
+    def as_file(column: pd.Series[Any]) -> pd.Series[Any]:
+        """Lists of a column as a file has them: in JSON, and those of a text joined as ``text_of`` joins them."""
+        if not any(map(is_list_like, column)):
+            return column
+        name, is_text = str(column.name), column.name in (text, pair)
+        written = (lambda cell: text_of(plain(cell), name)) if is_text else _json
+        return column.map(lambda cell: written(cell) if is_list_like(cell) else cell)
+
     def file_of(rows: Path | str | pd.DataFrame, name: str) -> Path:
-        """A data frame as JSON lines, which keep numbers and lists, in ASCII, which any encoding has."""
         if not isinstance(rows, pd.DataFrame):
             return Path(rows).absolute()
-        if not rows.columns.is_unique:
-            hint = "rename or remove one of them"
-            raise ConfigError(
-                [Problem("column-twice", "regft.fit", 0, "data", "a data frame names a column twice", hint)]
-            )
-        file, cells = beside / f"{name}.jsonl", rows.astype(object).where(rows.notna(), None)
-        if decimal is not None:  # numbers keep their value where texts are read with this mark
-            cells = cells.map(lambda cell: str(cell).replace(".", decimal) if isinstance(cell, float) else cell)
-        lines = (json.dumps(row, default=_as_json) + "\n" for row in cells.to_dict("records"))
-        file.write_bytes("".join(lines).encode(encoding or "utf-8"))
+        file = beside / f"{name}.csv"
+        try:
+            # Without "\r" in the line end a lone one within a text would end a row.
+            told = {"sep": delimiter or ",", "encoding": encoding, "decimal": decimal or ".", "lineterminator": "\r\n"}
+            rows.apply(as_file).to_csv(file, index=False, **told)
+        except WrongText as error:
+            hint = "give a text in each row, or a list of texts (keywords)"
+            raise ConfigError([Problem("not-text", "regft.fit", 0, "data", str(error), hint)]) from error
+        except UnicodeEncodeError as error:
+            message = f"a data frame has {error.object[error.start]!r}, which {error.encoding} cannot write"
+            hint = "leave encoding out: a data frame is then written as UTF-8" if encoding else "correct the cell"
+            raise ConfigError([Problem("not-in-encoding", "regft.fit", 0, "encoding", message, hint)]) from error
         return file
 
     several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
@@ -236,11 +276,10 @@ def fit(
     return Fitted(taken.method, taken.path, folder, taken.decision, taken.not_run)
 
 
-def _as_json(cell: Any) -> Any:
-    """Return a cell that JSON does not have: a set as a sorted list, an array as a list."""
-    if isinstance(cell, set | frozenset):
-        return sorted(cell, key=str)
-    return cell.tolist() if hasattr(cell, "tolist") else str(cell)
+def _json(cell: Any) -> str:
+    """Return a list, tuple, set, array or object as JSON; a set in an order that is always the same."""
+    value = sorted(cell, key=str) if isinstance(cell, set | frozenset) else plain(cell)
+    return json.dumps(value, ensure_ascii=False, default=lambda one: plain(one) if hasattr(one, "tolist") else str(one))
 
 
 def _run(folder: Path) -> None:
@@ -264,3 +303,6 @@ def _printed_to(file: Path) -> Iterator[None]:
             for number, kept in zip((1, 2), before, strict=True):
                 os.dup2(kept, number)
                 os.close(kept)
+
+
+# ------------------------------------------------------------------------------------------ for scikit-learn

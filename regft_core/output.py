@@ -1,11 +1,17 @@
-"""The one way of text to the terminal: standard output and error of every command go through ``guard``; progress.
+"""The one way of text to the terminal: standard output and error of every command go through ``guard``.
 
-Control characters, escape codes and marks that turn the direction of writing are written out (``\\x1b``), as is what
-the terminal's encoding lacks. A closed pipe (``| head``) ends no work.
+A text may come from a file of somebody else: a key of a YAML file, a column's name, a label. It is shown without effect
+on the terminal: control characters, escape codes and marks that turn the direction of writing are written out
+(``\\x1b``). What the terminal's encoding lacks is replaced, and a closed pipe (``| head``) ends no work: the rest goes
+nowhere.
+
+Progress of a stage: a run writes its position to a small file, in whichever process it is. The parent process reads
+the files and shows a line for the stage, with the time left, and one for each run; in a log file a line now and then.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -26,6 +32,14 @@ if TYPE_CHECKING:
 
 #: Control characters but tab and line feed, and the marks of Unicode that reorder a line.
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: Characters of regft's own texts, for terminals without them.
+_ASCII = {
+    **{"\u2026": "...", "\u00b1": "+-", "\u00d7": "x", "\u2013": "-", "\u2014": "-", "\u2212": "-", "\u2192": "->"},
+    **{"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2264": "<=", "\u2265": ">=", "\u00b7": "-"},
+    **{"\u2588": "#", "\u2591": ".", "\u2500": "-", "\u2501": "-", "\u2502": "|", "\u2503": "|", "\u25cf": "o"},
+    **{"\u00b2": "2", "\u2248": "~", "\u0394": "d", "\u2713": "+", "\u2717": "x", "\u00a0": " "},
+}
+_ERRORS = "regft-terminal"
 REFRESH_SECONDS = 0.5
 LOG_SECONDS = 60.0
 #: Share of the work below which the time left would be a guess.
@@ -37,13 +51,27 @@ def without_control(text: str) -> str:
     return _ACTING.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Stand-ins for what an encoding lacks, for ``codecs.register_error``."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_ASCII.get(c) or c.encode("ascii", "backslashreplace").decode() for c in lacking), error.end
+
+
+codecs.register_error(_ERRORS, _replaced)
+
+
 class Guarded:
-    """A text stream that people read. ``acting`` leaves control characters, for what draws on the terminal."""
+    """A text stream that people read. Everything beside ``write`` is that of the stream itself.
+
+    ``acting`` writes control characters as they are, for what draws on the terminal and names nothing foreign.
+    """
 
     def __init__(self, stream: TextIO, *, acting: bool = False) -> None:
         self.stream, self.acting = stream, acting
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=_ERRORS)
 
     def write(self, text: str) -> int:
         try:
@@ -120,7 +148,10 @@ def console(*, error: bool = False, **options: Any) -> Console:
 
 
 class ProgressWriter:
-    """Writes one run's position to ``folder/<run>.json``, nothing without a folder; never fails the run."""
+    """Writes one run's position to ``folder/<run>.json``, nothing without a folder; never fails the run.
+
+    It writes once when it is made: a run that ends without any file was taken from the run store.
+    """
 
     def __init__(self, folder: str | None, run: str, phase: str) -> None:
         self.path = Path(folder) / f"{run}.json" if folder else None
@@ -143,7 +174,12 @@ class ProgressWriter:
 
 
 class ProgressBoard:
-    """Draws the progress of jobs until it is closed. ``shares``: job -> phase -> its share of the work, in order."""
+    """Draws the progress of several jobs until it is closed (use as a context manager).
+
+    Args:
+        title: what is run, for instance ``finetune``.
+        shares: name of a job -> what it goes through, in order, with the share of the work (any unit).
+    """
 
     def __init__(self, title: str, shares: Mapping[str, Mapping[str, float]]) -> None:
         self.title, self.shares = title, shares

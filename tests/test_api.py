@@ -185,10 +185,9 @@ def test_python_reads_a_file_as_it_is_written(encoder: str, tmp_path: Path) -> N
         (frame, how, ["wrong-minutes"]),
         (frame.assign(gradeü=[n + 0.5 for n in range(12)]), {**how, "kind": "regression"}, ["wrong-minutes"]),
         (frame.assign(review=frame["review"] + "\r\rend\r"), how, ["wrong-minutes"]),
-        (frame.assign(review=[{text} for text in frame["review"]]), how, ["wrong-minutes"]),
+        (frame.assign(review=[{text} for text in frame["review"]]), how, ["not-text"]),
         (frame.assign(shop=pd.Categorical(["one"] * 12)), how, ["wrong-minutes"]),
-        (frame.assign(review="\u597d" + frame["review"]), how, ["wrong-minutes"]),
-        (frame.set_axis(["review", "review"], axis=1), how, ["column-twice"]),
+        (frame.assign(review="\u597d"), how, ["not-in-encoding"]),
         ("other.csv", {}, ["not-utf8", "wrong-minutes"]),
         (frame, {"delimiter": ";;"}, ["invalid-value"]),
         (frame.assign(review=[np.array(text.split()) for text in frame["review"]]), how, ["wrong-minutes"]),
@@ -197,5 +196,5 @@ def test_python_reads_a_file_as_it_is_written(encoder: str, tmp_path: Path) -> N
         with pytest.raises(ConfigError) as error:
             regft.fit(data, **columns, **written, minutes=0, model=encoder, project="python/rows")
         assert codes_of(error.value) == codes
-    written = pd.read_json("python/.regft-fit/rows.jsonl", lines=True)
-    assert written["review"].tolist() == frame["review"].str.split().tolist()  # a list of keywords, as in a file
+    written = pd.read_csv("python/.regft-fit/rows.csv", sep=";", encoding="cp1252")
+    assert written["review"].tolist() == frame["review"].tolist()  # a list of keywords is one text, as in a file

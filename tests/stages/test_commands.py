@@ -142,9 +142,9 @@ def test_a_command_that_another_program_calls_here_guards_its_text(monkeypatch: 
 def test_a_stream_replaces_what_its_encoding_lacks() -> None:
     raw = io.BytesIO()
     stream = Guarded(io.TextIOWrapper(raw, encoding="ascii"))
-    print("± 0.5 中 \udc80", file=stream)
+    print("± 0.5 → 中 \udc80", file=stream)
     stream.flush()
-    assert raw.getvalue() == b"\\xb1 0.5 \\u4e2d \\udc80\n"
+    assert raw.getvalue() == b"+- 0.5 -> \\u4e2d \\udc80\n"
 
 
 def test_a_console_colours_its_own_text_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import socket
 import sys
@@ -84,15 +85,16 @@ def predict(root: Path, arguments: argparse.Namespace) -> None:
 
     next: regft pick, which finds the rows that are worth labelling
     """
-    standard = arguments.data == STANDARD
-    useless = ["out", "overwrite", "encoding", "sheet"] if standard else ["format"]
-    if standard and arguments.format not in ("csv", "tsv"):
-        useless.append("delimiter")
-    where = "standard input" if standard else "a file"
+    standard, other = arguments.data == STANDARD, "has no use with --data -"
     refuse_contradictions(
         [
-            *((getattr(arguments, name), f"--{name} has no use with {where}") for name in useless),
+            (standard and arguments.out, f"--out {other}, which answers to standard output"),
+            (standard and arguments.overwrite, f"--overwrite {other}, which writes no file"),
+            (standard and arguments.encoding, f"--encoding {other}, which is UTF-8"),
+            (standard and arguments.sheet, f"--sheet {other}, which has none"),
+            (standard and arguments.delimiter and arguments.format not in ("csv", "tsv"), f"--delimiter {other} alone"),
             (not standard and not arguments.out, "--out is missing: a file's predictions go into a file"),
+            (not standard and arguments.format, "--format is for --data -: a file's name tells its format"),
         ],
         "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format csv --delimiter MARK",
     )
@@ -208,7 +210,7 @@ def serve(root: Path, arguments: argparse.Namespace) -> None:
     with opened:
         model = served(arguments)
         limits = Limits(arguments.seconds, arguments.bytes, arguments.rows)
-        local = arguments.host in ("localhost", "127.0.0.1", "::1")
+        local = _is_local(arguments.host)
         app = application(model, limits, LOCAL if local else ("*",))
         quiet: dict[str, Any] = {"log_level": "warning", "server_header": False, "use_colors": False}
         config = uvicorn.Config(app, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=5, **quiet)
@@ -225,7 +227,16 @@ def serve(root: Path, arguments: argparse.Namespace) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises DataError for an address in use, or one that this machine has not."""
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family)
     except (OSError, OverflowError) as error:
-        message = f"--host {host} --port {port}: cannot listen there ({error})"
+        reason = getattr(error, "strerror", None) or error
+        message = f"--host {host} --port {port}: cannot listen there ({reason})"
         raise DataError("cannot-listen", f"{message}\n    -> another --port") from error
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

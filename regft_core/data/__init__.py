@@ -1,1 +1,1 @@
-"""Datasets: sources, built-in tasks, training subsamples, encoded text and length-bucketed batches."""
+"""Datasets: sources, training subsamples, encoded text and length-bucketed batches."""

@@ -63,8 +63,9 @@ class Features:
 
     def put(self, batch: Batch, vectors: Tensor) -> None:
         """Keep the vectors ``[B, H]`` of a batch."""
+        key, value = self.key(batch), vectors.detach().to("cpu", copy=True).contiguous()
         with suppress(ValueError):  # larger than the memory
-            self.kept[self.key(batch)] = vectors.detach().to("cpu", copy=True).contiguous()
+            self.kept[key] = value
 
 
 def _add(digest: Any, name: str, tensor: Tensor) -> None:

@@ -20,8 +20,8 @@ from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity
 from regft_core.report.paper import Paper, Places, numbers_of, rows_of
 from regft_core.settings.published import ALL, Claim, Numbers, row_of
 from regft_core.statistics.bootstrap import Estimate, at_least_normal, percentiles, seed_interval
+from regft_core.statistics.forecast import detectable_gain
 from regft_core.statistics.reproduction import Bounds, Outcome, outcome, step_down, together, welch_interval
-from regft_core.statistics.verdict import detectable
 
 NOT_TESTED: Outcome = "not tested here"
 SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", NOT_TESTED: "∅"}
@@ -157,15 +157,13 @@ def _of_evaluation(
     gains = [(-1 if numbers.lower else 1) * (one[seed] - two[seed]) for seed in one if seed in two]
     if not gains:
         return test
-    ours = Bounds(sum(gains) / len(gains), *seed_interval(gains, level))
+    deviation = stdev(gains) if len(gains) > 1 else math.nan
     than = f"{other} at {numbers.than_size} rows" if numbers.than_size else other
     return replace(
         test,
-        ours=ours,
+        ours=Bounds(sum(gains) / len(gains), *seed_interval(gains, level)),
         seeds=len(gains),
-        detectable=detectable(ours.high - ours.value, stdev(gains) / math.sqrt(len(gains)))
-        if len(gains) > 1
-        else math.nan,
+        detectable=detectable_gain(len(gains), deviation, 0.0, confidence=level),
         notes=(f"compared with {than}",) * (than != name),
     )
 
@@ -194,15 +192,16 @@ def _gain(test: Tested, mine: Places, theirs: Places, level: float, paper: Paper
     low, high = percentiles(replicates, level)
     if level > paper.report.confidence:
         low, high = at_least_normal(low, high, value, replicates, level)
-    parts = [
-        (weights[key] * e.standard_error_seeds, weights[key] * e.standard_error_examples)
-        for key, e in estimates.items()
-    ]
-    shown = detectable(max(high - value, value - low), math.hypot(*(error for both in parts for error in both)))
+    deviation, error = (
+        math.sqrt(sum((weights[key] * getattr(estimate, part)) ** 2 for key, estimate in estimates.items()))
+        for part in ("seed_deviation", "standard_error_examples")
+    )
     lowest, highest = paper.ends(test.key)
     # The quantiles of few distinct resamples may miss the mean by rounding.
     ours = Bounds(value, min(low, value), max(high, value)).within(lowest - highest, highest - lowest)
-    return replace(test, ours=ours, seeds=seeds, detectable=shown, notes=notes)
+    return replace(
+        test, ours=ours, seeds=seeds, detectable=detectable_gain(seeds, deviation, error, confidence=level), notes=notes
+    )
 
 
 def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Bounds | None:

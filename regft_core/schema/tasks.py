@@ -61,7 +61,7 @@ class FoldsConfig(StrictModel):
 
 
 class SplitsConfig(StrictModel):
-    """Split names of a hub set or generator, or file paths for ``files``."""
+    """Split names of a hub set, or file paths for ``files``."""
 
     train: str | None = Field(None, description="absent for a set that is only evaluated on")
     dev: str | Annotated[float, Field(gt=0, lt=1)] | FoldsConfig = Field(

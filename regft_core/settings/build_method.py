@@ -150,7 +150,10 @@ class MethodBuilder:
         for key in ("control_for", "controlled_by", "variant_of", "combines"):
             for i, target in enumerate(getattr(config, key)):
                 at = (key, i) if (key, i) in document.places else (key,)
-                if not self.knows(target):
+                if target == name:
+                    hint = "name the method it belongs to"
+                    yield document.problem("refers-to-itself", at, f"a method cannot be in its own '{key}'", hint)
+                elif not self.knows(target):
                     yield missing(self.root, METHODS, target, document, at)
         known = paths(document.data)
         for path in config.sources:

@@ -79,6 +79,9 @@ def _check_labels(
             shown = ", ".join(f"{label}: {other}" for label, other in label_map.items())
             hint = f"label_map takes each of {listing(own)} to one of {listing(theirs)}, and all of these are reached"
             yield document.problem("labels-differ", at, f"labels do not meet those of the set: {{{shown}}}", hint)
+    elif config.label_map is not None:
+        message = "'label_map' is for classification, and targets are compared as they are"
+        yield document.problem("classification-only", at, message, "remove it")
 
 
 def _check_kind(task: TaskConfig, document: Document) -> Iterator[Problem]:
@@ -170,7 +173,9 @@ def _check_file(
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
             sparse = declared.drop_empty and ".jsonl" in file.name.lower()
             for key, message, hint in [] if sparse else missing_columns(table, declared):
-                yield where.problem("column-missing", (*start, "columns", key), f"{message} in {name}", hint)
+                own = (*start, "columns", key)
+                at = own if own in where.places else ("columns", key)  # a set may have the columns of its task
+                yield where.problem("column-missing", at, f"{message} in {name}", hint)
     except WrongFile as error:
         message, hint = f"{name} {error}", error.hint
         if error.code == "file-missing":

@@ -1,16 +1,21 @@
 """Forecast what more training rows, trials or seeds would show, and share the error among looks at earlier seeds.
 
-Rows: a power law through the scores at several sizes, score(n) = c - b n^-a with b >= 0 (Hestness et al.,
-arXiv:1712.00409). ``a`` comes from a grid, c and b from weighted least squares. Every bootstrap replicate of the scores
-is fitted by itself, so the interval holds the doubt about rows, seeds and the exponent.
+Rows: a power law through the scores at several sizes, score(n) = c - b n^-a with b >= 0, the form that learning curves
+of classifiers follow over a wide range (Hestness et al., arXiv:1712.00409). ``a`` comes from a grid, c and b from
+weighted least squares. Every bootstrap replicate of the scores is fitted by itself, so the interval holds the doubt
+about rows, seeds and the exponent. Few sizes fit a curve that still rises and one that has levelled off alike; the
+width of the interval shows it.
 
 Trials: the expected best of k of them, drawn without replacement (Tang et al., "Showing Your Work Doesn't Always Work",
 ACL 2020: the plug-in estimator of Dodge et al. 2019 is biased downwards).
 
-Looks: adding seeds until an interval excludes zero finds a difference where there is none, with five looks in about one
+Seeds: ``detectable_gain`` is the power of the two-sided paired t-test over seeds, with the sampling error of the
+validation set, which no number of seeds removes. ``plan_seeds`` plans with the rule of ``verdict``.
+
+Whoever adds seeds until an interval excludes zero finds a difference where there is none: with five looks in about one
 of seven cases at 95%. So the k-th look has the confidence 1 - (1 - confidence) / (k (k + 1)). The shares add up to
-1 - confidence, so all intervals of one comparison hold together, whenever and for whatever reason seeds were added
-(Darling and Robbins, PNAS 1967; Lan and DeMets, Biometrika 1983).
+1 - confidence over any number of looks, so all intervals of one comparison hold together, whenever and for whatever
+reason seeds were added (Darling and Robbins, PNAS 1967; Lan and DeMets, Biometrika 1983).
 """
 
 from __future__ import annotations
@@ -18,16 +23,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import comb
+from statistics import NormalDist
 
-from regft_core.lazy import Array, np, stats
+from regft_core.lazy import Array, np, optimize, stats
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.verdict import Error, Sample, detectable, overlap, scale_of
+from regft_core.statistics.verdict import POWER, Error, Sample, overlap, scale_of
 
 #: Fewer sizes leave nothing to judge the fit by.
 FEWEST_SIZES = 3
 EXPONENTS = np.linspace(0.1, 1.5, 57)
+#: Replicates that are fitted.
 FITTED = 1_000
+#: Most seeds that a plan asks for.
 LIMIT = 200
 #: Of the interval of a deviation whose upper end is the safe one (Browne, Statistics in Medicine 1995).
 SAFE = 0.8
@@ -102,13 +111,42 @@ def expected_max_curve(values: Sequence[float]) -> list[float]:
     for k in range(1, len(values) + 1):
         total = comb(len(values), k)
         # The i-th smallest (0-based) is the maximum of comb(i, k - 1) subsets.
-        curve.append(float(sum(comb(i, k - 1) / total * v for i, v in enumerate(ordered))))
+        curve.append(float(sum(float(Fraction(comb(i, k - 1), total)) * v for i, v in enumerate(ordered))))
     return curve
 
 
 def shares(number: int) -> int:
     """Return into how many parts look ``number``, counted from 1, divides the error: k (k + 1)."""
     return number * (number + 1)
+
+
+def detectable_gain(n: int, deviation: float, examples_error: float, *, confidence: float = 0.95) -> float:
+    """Return the smallest true difference that ``n`` paired seeds find with ``POWER`` on this validation set.
+
+    ``deviation`` is the standard deviation over seeds of the paired difference. The sampling error of the validation
+    set (standard error of the difference) is added in quadrature. Infinite below two seeds.
+    """
+    if n < 2:
+        return math.inf
+
+    def missing(effect: float) -> float:
+        return _power(effect, n, confidence) - POWER
+
+    upper = 4 / math.sqrt(n)
+    while missing(upper) < 0:
+        upper *= 2
+    floor = (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(POWER)) * examples_error
+    return math.hypot(float(optimize.brentq(missing, 0.0, upper, xtol=1e-9)) * deviation, floor)
+
+
+def _power(effect: float, n: int, confidence: float) -> float:
+    """Power at a standardised ``effect`` (difference / deviation)."""
+    critical = float(stats.t.ppf((1 + confidence) / 2, n - 1))
+    shift = effect * math.sqrt(n)
+    if shift == 0:
+        return 1 - confidence
+    wrong_side = float(stats.nct.cdf(-critical, n - 1, shift))  # underflows to NaN far out
+    return float(stats.nct.sf(critical, n - 1, shift)) + (0.0 if math.isnan(wrong_side) else wrong_side)
 
 
 @dataclass(frozen=True)
@@ -128,10 +166,15 @@ def plan_seeds(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, *, grid_seeds: int
 ) -> SeedPlan:
     """Plan for a true ``difference`` from a pilot; arguments as ``detectable_with``."""
-    n, common = len(sample.values), (sample, comparisons, error, point)
+    n = len(sample.values)
     upper = math.sqrt((n - 1) / float(stats.chi2.ppf(1 - SAFE, n - 1)))
-    seeds, safe = (seeds_for(difference, *common, factor) for factor in (1, upper))
-    return SeedPlan(seeds, safe, detectable_with(LIMIT, *common), detectable_with(grid_seeds, *common))
+    common = (sample, comparisons, error, point)
+    return SeedPlan(
+        seeds_for(difference, *common),
+        seeds_for(difference, *common, upper),
+        detectable_with(LIMIT, *common),
+        detectable_with(grid_seeds, *common),
+    )
 
 
 def detectable_with(
@@ -155,12 +198,13 @@ def detectable_with(
         sample = replace(sample, repeats=max(1.0, seeds / folds))
     spread = Error.known(skill + sample.inner, rows, seeds, sample, point, scale_of(skill, point))
     truth = math.sqrt(spread.rows**2 + sample.repeats * skill / seeds)
-    return detectable(spread.half_width(math.log(error / max(1, comparisons))), truth)
+    return spread.half_width(math.log(error / max(1, comparisons))) + truth * NormalDist().inv_cdf(POWER)
 
 
 def seeds_for(
     difference: float, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
 ) -> int | None:
+    """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
     common = (sample, comparisons, error, point, factor)
     if sample.folds is None and detectable_with(LIMIT, *common) > difference:
         return None

@@ -29,6 +29,7 @@ def test_a_regression_task(load: Load, files: dict[str, str], failures: Any) -> 
         ("[0, 5]", "[5, 0]", "range"),
         ("range: [0, 5]", "labels: [a, b]", "labels"),
         ("range: [0, 5]", "ood: {films: {}}", "ood.films"),
+        ("range: [0, 5]", "ood: {own: {source: {kind: files}, split: opinions/dev.csv, label_map: {a: b}}}", "ood.own"),
     ]:
         assert key in [p.key for p in failures({PARAMS: params, SCORES: edit(files[SCORES], old, new)})], new
 

@@ -147,6 +147,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (NOISE, "training: {}", "training: {steps_factor: 0.1}", 3, "bad-length"),
     (NOISE, "training: {}", "training: {steps_factor: {match: noise}}", 3, "method-in-circle"),
     (NOISE, "", f"control_for: {'m' * 65}", 4, "invalid-value"),
+    (NOISE, "", "control_for: noise\ndiffers_in: [training]", 4, "refers-to-itself"),
     (NOISE, "", "control_for: vanilla", 4, "inconsistent"),
     (NOISE, "", "controls: {half: {why: a}}", 4, "inconsistent"),
     (NOISE, "", "controls: {half: {why: a, compute: matched, training: {epochs: 3}}}", 4, "inconsistent"),

@@ -14,8 +14,7 @@ from scipy import stats
 from regft_core.statistics.arms import Arms, RankSet, rank_sets
 from regft_core.statistics.bootstrap import Estimate, two_level
 from regft_core.statistics.confidence import fit_temperature
-from regft_core.statistics.forecast import expected_gains, expected_max_curve, shares
-from regft_core.statistics.verdict import detectable
+from regft_core.statistics.forecast import detectable_gain, expected_gains, expected_max_curve, shares
 from tests.statistics.single import right_on
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
@@ -42,12 +41,19 @@ def test_the_temperature_that_the_labels_were_drawn_at_is_found() -> None:
     assert fit_temperature(log_probabilities, gold) == pytest.approx(3.0, rel=0.05)
 
 
-def test_a_detectable_difference_reaches_its_power_in_simulation() -> None:
+def test_detectable_difference_reaches_its_power_in_simulation():
     n, deviation = 6, 2.0
-    error = deviation / math.sqrt(n)
-    difference = detectable(float(stats.t.ppf(0.975, n - 1)) * error, error)
-    draws = np.random.default_rng(0).normal(difference, deviation, size=(20_000, n))
-    assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.03)
+    difference = detectable_gain(n, deviation, 0.0)
+    rng = np.random.default_rng(0)
+    draws = rng.normal(difference, deviation, size=(20_000, n))
+    assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.015)
+
+
+def test_the_smallest_gain_holds_the_development_set() -> None:
+    floor = (1.959964 + 0.841621) * 0.4
+    assert detectable_gain(5, 0.0, 0.4) == pytest.approx(floor)
+    assert detectable_gain(7, 1.3, 0.4) == pytest.approx(math.hypot(detectable_gain(7, 1.3, 0.0), floor))
+    assert detectable_gain(1, 1.3, 0.0) == math.inf
 
 
 # ----------------------------------------------------------------------------------------------- ranks

@@ -68,7 +68,7 @@ class JobsFailed(RunFailed):
         super().__init__("jobs-failed", "\n".join(lines))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class JobQueue:
     """Queue from which an executor takes jobs and to which it reports; used by one thread.
 

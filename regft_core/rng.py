@@ -1,4 +1,9 @@
-"""Named random streams: every draw is a pure function of (seed, stream name, counters), and no state is saved."""
+"""Named random streams, keyed functionally.
+
+Every draw is a pure function of (seed, stream name, counters such as the optimiser step), so no generator state is
+saved: a resumed run, another executor, or a method that is switched off cannot shift the draws of anything else. Arms
+of one seed share the streams ``subsample``, ``head`` and ``order``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,11 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 def shuffled(items: Iterable[T], rng: Random) -> list[T]:
-    """Return ``items`` in random order (Fisher and Yates), by ``Random.random()``, whose sequence Python keeps."""
+    """Return ``items`` in random order (Fisher and Yates).
+
+    Only ``Random.random()`` is used: Python promises that its sequence does not change between
+    versions, and promises it neither for ``Random.shuffle`` nor NumPy for its generators.
+    """
     result = list(items)
     for last in range(len(result) - 1, 0, -1):
         other = int(rng.random() * (last + 1))

@@ -65,7 +65,10 @@ def zero(make_off: Make, plain: Make) -> str:
 
 
 def limit(make_near: Make, plain: Make) -> str:
-    """With hardly any strength a run ends close to plain fine-tuning; neither has dropout, clipping or weight decay."""
+    """With hardly any strength a run ends close to plain fine-tuning.
+
+    Both must be smooth: no dropout, clipping or weight decay, and steps in proportion to the gradient (``epsilon``).
+    """
     start = {name: value.clone() for name, value in plain().trainee.plain_weights().items()}
     ours, theirs = left(make_near()), left(plain())
 

@@ -52,7 +52,11 @@ class WrongText(ValueError):
 
 
 def text_of(value: Any, column: str) -> str | None:
-    """Return the text of a raw cell (lists are joined by spaces), None for an empty one. WrongText for another type."""
+    """Return the text of a raw cell, None for an empty one; lists of texts (keywords) are joined by spaces.
+
+    Raises:
+        WrongText: for a value of another type, and for half of a surrogate pair, which no file can hold.
+    """
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         value = " ".join(value)
     if value is None or is_nan(value) or (isinstance(value, str) and not value.strip()):
@@ -93,7 +97,11 @@ def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Example]:
-    """Read what ``write_jsonl`` wrote, by lines that end at "\\n" only. Raises DataError."""
+    """Read what ``write_jsonl`` wrote; raises DataError when the file is missing or a line is no example.
+
+    Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085), at
+    which ``str.splitlines`` would cut a row in two.
+    """
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -114,7 +122,10 @@ def read_jsonl(path: Path) -> list[Example]:
 
 
 def hold_out(units: Sequence[str], count: int, random: Random) -> list[int]:
-    """Return numbers of held-out rows: whole units in random order, at most ``count`` rows, else the smallest unit."""
+    """Return numbers of held-out rows: whole units in random order, at most ``count`` rows, but one unit at least.
+
+    That unit is the smallest where none has so few rows. With a single unit it is all rows.
+    """
     sizes, taken, rows = Counter(units), set(), 0
     order = shuffled(list(sizes), random)
     for unit in order:
@@ -126,10 +137,15 @@ def hold_out(units: Sequence[str], count: int, random: Random) -> list[int]:
 
 
 def divide(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], random: Random) -> list[int]:
-    """Return the part of each row, an index into ``shares`` (of sum 1), by ``strata`` [n]; ``units`` [n] stay together.
+    """Return the part of each row, an index into ``shares`` (positive, of sum 1); a pure function of its arguments.
 
-    Units are placed one by one, the largest first, each where it adds least to the chi-squared distance between the
-    rows of each stratum and their shares. With units of one row this is Sainte-Lague's apportionment.
+    Units are placed one by one, the largest first and equal ones in random order. Each goes where it adds least to
+    the chi-squared distance between the rows of each stratum and their shares. Where every unit is one row this is
+    Sainte-Lague's apportionment: with equal shares no part has two rows of a stratum more than another.
+
+    Args:
+        strata: [n] the stratum of each row (a label, a bin of values).
+        units: [n] rows of one unit get one part.
     """
     members: dict[str, list[int]] = {}
     for row, unit in enumerate(units):

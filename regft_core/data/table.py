@@ -1,4 +1,8 @@
-"""The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order."""
+"""The one reader of data files and of standard input: rows of CSV and TSV, JSON lines, Parquet and Excel, in order.
+
+Nothing is kept in memory. The standard library's ``csv`` reads text: it refuses rows of another length and quotes that
+stay open, and it answers a pipe line by line. ``pandas.read_csv`` fills or shifts such rows without a word.
+"""
 
 from __future__ import annotations
 

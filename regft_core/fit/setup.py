@@ -1,4 +1,12 @@
-"""Choose encoder, folds, methods and trials that fit the minutes: the rule of ``regft fit`` (docs/own_data.md)."""
+"""Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
+
+The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
+those before it, with five folds. Then, each if it still fits: more trainings of the final model, which has the mean of
+their weights; a second repeat of the folds where rows are few, the next method, a second training for every tuned
+method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast.
+Without time for that start, the methods before the tuned one, else those that are always listed, with five folds, else
+three: fewer folds never pay for a tuned method.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +44,8 @@ PARTS, LEAST_OF_LABEL = (4, 2), 10
 #: Points by which scores of two methods differ by chance, times the root of the rows: a preferred method is given up
 #: for more.
 CHANCE = 40.0
-#: Seconds of the model of words for a row of two labels; not measured, so that the same call chooses the same set-up.
+#: Seconds of the model of words for a row of two labels, typical of a core; not measured, so that the same call chooses
+#: the same set-up. What is late by it is left out of the comparison.
 SOLVING = 1e-3
 #: Seconds of solved models, folds included, in those of the model of words; 1.5 times those of an Intel Xeon.
 SOLVED = {"tfidf_logistic": 1.0, "linear_head": 1.7, "stacking": 3.0}

@@ -16,9 +16,11 @@ PERMUTATION_P = 1e-6
 def warn_if_permuted(gold: Array, predicted: Array, names: Sequence[str]) -> str | None:
     """Return a warning when predictions [n] look like the right labels under wrong names, else None.
 
-    Chance is the accuracy expected if predictions and gold labels [n] (both indices into ``names``) were independent
-    with the frequencies they have. Warns when accuracy is below chance (one-sided binomial, p < 1e-3), or when it is
-    not above chance while one renaming of the labels agrees well (kappa >= 0.3, p < 1e-6).
+    Chance is the accuracy expected if predictions and gold labels [n] (both indices into ``names``)
+    were independent with the frequencies they have, so a constant prediction is exactly at chance.
+    Warns when accuracy is below chance (one-sided binomial, p < 1e-3), or when it is not above
+    chance while one renaming of the labels agrees well (kappa >= 0.3, p < 1e-6); names the best renaming.
+    A warning and not an error, since a set built against a shortcut can really push a model below chance.
     """
     k, n = len(names), gold.size
     counts = np.zeros((k, k))  # [prediction, gold]

@@ -1,4 +1,9 @@
-"""Files of a model folder: which of them are read, and what the JSON ones of a folder from elsewhere may not say."""
+"""Files of a model folder: which of them are read, and what the JSON ones of a folder from elsewhere may not say.
+
+Weights are safetensors and tokenizers JSON, so reading them runs nothing. But a configuration can name other files
+(shards, vocabularies, an adapter's encoder), code of its own (``auto_map``), or a repository whose kernel transformers
+would fetch and run (``attn_implementation``).
+"""
 
 from __future__ import annotations
 

@@ -89,14 +89,21 @@ def refuse_slow_bf16(devices: list[str], precisions: Iterable[str | None]) -> No
 
 
 def take_device(device: str) -> None:
-    """Make ``cuda:<n>`` the current GPU of this process, and free what finished runs have left there."""
+    """Make ``cuda:<n>`` the current GPU of this process, and free what finished runs have left there.
+
+    Streams, pinned memory and the recording of steps go by the current GPU, which is the first one unless told.
+    """
     if device.startswith("cuda:"):
         torch.cuda.set_device(device)
         free_memory(device)
 
 
 def free_memory(device: str) -> None:
-    """Free what finished runs have left on a GPU: model and hooks refer to each other, and stay until collected."""
+    """Free what finished runs have left on a GPU: their models, and memory that torch keeps from other processes.
+
+    A model and its hooks refer to each other, so it stays, with its optimiser, until Python looks for such cycles. It
+    does that by the number of objects and not by what they hold on a GPU. Elsewhere nothing happens.
+    """
     if device.startswith("cuda"):
         if torch.cuda.memory_allocated(device) > _staying.get(device, 0):  # else there is nothing to look for
             gc.collect()
@@ -110,7 +117,11 @@ _computing = threading.RLock()
 
 @contextmanager
 def computing_alone() -> Iterator[None]:
-    """Be the only thread of this process that loads or trains models, or raise RegftError: torch has one state."""
+    """Be the only thread of this process that loads or trains models; raises ``RegftError`` when another one does.
+
+    Dropout and newly drawn tensors come from the generator of torch, and kernels, TF32 and threads are settings
+    of torch: two trainings at once would shift each other's draws, and both would be stored as if they had not.
+    """
     # Not by waiting: a pool of threads would look as if it trained side by side.
     if not _computing.acquire(blocking=False):
         message = "two runs at once in one process would change each other's random draws: this one was not started"

@@ -76,7 +76,12 @@ def _add(digest: Any, name: str, tensor: Tensor) -> None:
 def answers(
     model: Any, linear: str, features: Features | None, precision: str = "fp32"
 ) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-    """Return a function of a batch: what the linear of that name receives [B, d], kept, and logits [B, K]."""
+    """Return a function of a batch: what the linear of that name receives [B, d], and logits [B, K].
+
+    Where the head maps tokens and averages their logits (EuroBERT), the vector is the mean over the real tokens.
+    With ``features``, kept vectors are read, and the linear is all that runs. They are kept where the logits are what
+    the linear alone gives, bit for bit: not of heads that do more behind it.
+    """
     module: nn.Linear = model.get_submodule(linear)
     vectors = None
     if features is not None:  # exported models have none, and no list of what was drawn

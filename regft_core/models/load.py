@@ -1,4 +1,8 @@
-"""Build the tokenizer and the classifier of a resolved encoder; new parameters are drawn from ``head_seed`` alone."""
+"""Build the tokenizer and the classifier of a resolved encoder.
+
+The new parameters (classification head, and the pooler when the checkpoint has none) are drawn from ``head_seed``
+alone, so that arms which differ in dropout, method or device start from the same head.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +65,16 @@ def load_classifier(
 ) -> Any:
     """Load the encoder with a newly drawn head for a kind of task, in fp32, on the CPU, in eval mode.
 
-    The attribute ``regft_new_parameters`` names what was drawn. ``pooling``: "head" (the family's own), "mask", or one
-    of ``poolings``. ``rows_per_example``: 2 when the texts of a pair are encoded separately.
+    The attribute ``regft_new_parameters`` lists the names of what was drawn. The caller's random state stays.
 
-    Raises ModelError for an unsupported family or an incomplete checkpoint, RegftError where another thread trains.
+    Args:
+        kind: a file of ``regft_core/kinds``, which names the outputs by the task's ``labels``, where it has some.
+        attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
+        pooling: "head" (the family's own), "mask" (the masked-LM head at a mask), or one of ``poolings``.
+        rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
+
+    Raises ModelError: unsupported family, or a checkpoint that does not hold the whole encoder; RegftError where
+    another thread of this process loads or trains a model.
     """
     from transformers import AutoModel, AutoModelForSequenceClassification
 
@@ -98,8 +108,12 @@ def load_classifier(
 def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) -> tuple[nn.Module, bool]:
     """Return the masked-LM head that belongs to a loaded classifier, and whether its weights are pretrained.
 
-    It maps [m, H] to vocabulary logits [m, V]; its output matrix *is* the input embedding, unless that is declared
-    untied. Raises ModelError where the family has no masked LM over its input positions.
+    The head maps hidden vectors [m, H] to vocabulary logits [m, V] with the family's own modules. Its output matrix
+    *is* the model's input embedding: a loss on the logits also moves the embeddings, and optimisers must not list that
+    parameter twice. Only a pretrained matrix that the configuration declares untied (EuroBERT) stays the head's own. A
+    checkpoint without the whole head (ELECTRA discriminators, sentence encoders) gives one drawn from ``head_seed``.
+
+    Raises ModelError where the family has no masked LM over its input positions.
     """
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")

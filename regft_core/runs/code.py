@@ -1,7 +1,8 @@
 """The code in the key of a result: what is hashed, and that this process has loaded what is hashed. No torch here.
 
-Every file that the entries of a result (what computes, the plug-ins in use) can import is hashed, without comments,
-docstrings and annotations of functions, with the data files beside it and the versions of the packages that it imports.
+DVC does not follow imports: a corrected loss would silently keep old results. So every file that the entries of a
+result (what computes, the plug-ins in use) can import is hashed, without comments, docstrings and annotations of
+functions, together with the data files beside it and the versions of the packages that it imports.
 """
 
 from __future__ import annotations
@@ -274,7 +275,11 @@ _CLOCK_NS = 10_000_000
 
 
 def load(scope: Scope) -> None:
-    """Import all modules of a scope. InputChanged where this process may have loaded another content or version."""
+    """Import all modules of a scope, which a result is computed with; called again before the result is written.
+
+    Raises ConfigError as ``code_of``; InputChanged where this process may have loaded, or read, another content of a
+    file, or another version of a package, than there is now.
+    """
     code = code_of(scope)
     changed = [name for name, sha256 in code.files.items() if _came_later(name, sha256, code.states[name])]
     for module in code.files if not changed else ():

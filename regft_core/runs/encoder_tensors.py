@@ -1,4 +1,9 @@
-"""Weights that a run has in common with its encoder stay in the encoder's files; answers of earlier phases."""
+"""Weights that a run has in common with its pretrained encoder are stored once: in the encoder's own files.
+
+A tensor with the bits of the loaded checkpoint is left out of a run's ``weights``; ``encoder_tensors.json`` names it
+and the encoder's content hash. Drawn tensors (heads) are never left out: no file has them. What an earlier phase
+answers to the rows of another is computed here, too: this code is in the key of the phase that learns it.
+"""
 
 from __future__ import annotations
 

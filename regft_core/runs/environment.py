@@ -1,4 +1,8 @@
-"""The environment of a run, as far as its bits may depend on it: *recorded* with every result, in no key."""
+"""The environment of a run, as far as its bits may depend on it: *recorded* with every result, and no part of its key.
+
+So a store filled on one machine serves another. Results of different environments are equal up to rounding only: the
+report refuses to compare them unless ``report.mixed_environments: mark``, and a killed run continues in its own alone.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ FINETUNE = "finetune"
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes over the encoder that a regulariser declares: per optimiser step and batch, or per row of a fit."""
+    """Passes over the encoder as declared by a regulariser: per optimiser step and batch, or per row of a fit.
+
+    Passes that run as one larger batch count one by one: three views in one forward are ``forward=3``.
+    """
 
     forward: float = 1.0
     backward: float = 1.0
@@ -165,9 +168,12 @@ class Method:
         return self.finetune.training
 
     def encoder(self, shared: EncoderConfig, phase: Phase | None = None) -> EncoderConfig:
-        """The shared ``model`` section with what this method overrides, and a phase of it."""
+        """The shared ``model`` section with what this method overrides (an opponent's own pooling), and a phase of it.
+
+        A method that wants a mean of the tokens takes the last one where the shared section does: the encoder was
+        trained to be read there.
+        """
         changes = dict(self.config.model if phase is None or phase.lent is None else phase.lent.model)
-        # An encoder that was trained to be read at the last token is read there, not at a mean.
         if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean", "mean_last_four"):
             del changes["pooling"]
         if phase is not None:
@@ -215,8 +221,9 @@ def phase_cost(
 ) -> float | None:
     """Plain-step equivalents of all members of a phase, on ``count`` rows each; None when that needs an unknown.
 
-    A plain step is one over a batch of the ``shared`` protocol. ``size``: of the phase's encoder over the task's
-    (``Project.relative_size``); ``teachers``: of encoders whose answers it learns. ``steps``: that all members took.
+    A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
+    ``size`` is that of the phase's encoder over the task's (``Project.relative_size``), ``teachers`` those of the
+    encoders whose answers it learns: each costs a forward pass over the rows. ``steps``: that all members took.
     """
     own, fit = phase.training, phase.fit_ratio(registry)
     each = optimiser_steps(own, count) if steps is None else steps / phase.members
@@ -241,7 +248,10 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
 
 
 def comparable(method: Method, training: TrainingConfig, registry: Registry) -> bool:
-    """Whether one factor says for every number of rows what a method costs."""
+    """Whether one factor says for every number of rows what a method costs.
+
+    None does for other rows or another encoder; passes over rows and counted steps compare at one number of rows only.
+    """
     counted = training.max_steps is not None
     for phase in method.phases:
         others = phase.data.task is not None or phase.data.size is not None or bool(phase.model)

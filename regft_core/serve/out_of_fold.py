@@ -143,9 +143,15 @@ def sentence(abstain: Abstain) -> str:
 
 
 def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
-    """The threshold above which answers are right with ``accuracy``, guaranteed by evaluated rows.
+    """The threshold above which answers are right with ``accuracy``, guaranteed by rows that judge.
 
-    Each row counts once, rows of one group as one answer. Raises ModelError where they cannot guarantee it, DataError.
+    Each row counts once (``OutOfFold.once``). Rows of one group count as one answer. With folds the guarantee is that
+    of the folds' models together. A temperature, fitted on the same rows, leaves the order of the rows of two labels as
+    it is, and so the guarantee; of more labels it is one number that was fitted.
+
+    Raises:
+        ModelError: these rows cannot guarantee it; it is no share, or the answers of the task are not right or wrong.
+        DataError: the run was not evaluated.
     """
     job, confidence, kind = context.job, context.params.report.confidence, context.task["kind"]
     if not 0 < accuracy < 1:

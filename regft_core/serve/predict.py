@@ -139,8 +139,14 @@ def _key(model: ServedModel, data: Path, how: FileFormat, keep: Sequence[str], n
 def partial_file(out: Path, key: str) -> Iterator[tuple[IO[str], dict[str, Any], Callable[[dict[str, Any]], None]]]:
     """Yield the lines of ``out`` so far, what an earlier call has counted of them, and a function that keeps them.
 
-    After an interruption, or with a full disk, they wait in ``<out>.partial`` for a call with the same ``key``. Raises
-    DataError where another process writes the same output, StoreError where it cannot be written.
+    The function makes the lines so far durable, with what a later call shall get as counted. They become ``out`` when
+    the block ends without an error. When the process is interrupted or killed, or the disk is full, they wait for the
+    next call with the same ``key``. After another error nothing of them stays: it would come again. Lines of another
+    key are dropped, with a notice.
+
+    Raises:
+        DataError: another process writes the same output.
+        StoreError: it cannot be written.
     """
     path = out.with_name(f"{out.name}.partial")
     state = path.with_name(f"{path.name}.json")

@@ -1,7 +1,8 @@
 """Read one YAML file into plain values that remember their lines.
 
-A safe subset: one mapping per file, no tags, no merge keys, bounded size and depth, no key twice. The parser is DVC's
-own (ruamel.yaml on libyaml), so that both see the same values; its round-trip loader takes eight times as long.
+A safe subset: one mapping per file, no tags, no merge keys, bounded size and
+depth, no key twice. The parser is DVC's own (ruamel.yaml on libyaml), so that both see the same values: DVC hashes
+those that its parser sees. Its nodes carry the lines; its round-trip loader would take eight times as long.
 """
 
 from __future__ import annotations

@@ -94,7 +94,11 @@ def store_path(root: Path, params: Params) -> Path:
 
 
 def project_root(root: Path) -> Path:
-    """The project itself where ``root`` is a copy of it below ``.dvc/tmp`` (``dvc exp run --temp``); else ``root``."""
+    """The project itself where ``root`` is a copy of it below ``.dvc/tmp`` (``dvc exp run --temp``); else ``root``.
+
+    DVC names the project that an experiment belongs to in ``DVC_ROOT``. A project that is no
+    copy inside that one, for instance one that a stage of another project runs, is on its own.
+    """
     project = Path(os.environ.get("DVC_ROOT") or root)
     copies, is_project = project / ".dvc" / "tmp", what_is(project / "params.yaml") == "a file"
     return project if is_project and root.resolve().is_relative_to(copies.resolve()) else root

@@ -1,18 +1,24 @@
 """Many arms on one set: their metric is resampled once, then any arm or pair of arms is an ``Estimate``.
 
-Where each seed is evaluated on rows of its own (folds, repeats of folds) or rows have groups, the score of a method is
-the mean over seeds of the score on the seed's rows. It varies for two reasons, estimated apart and added:
+A report of many methods pays for the resamples once, not once per comparison, and what is compared is paired.
+
+Where each seed is evaluated on rows of its own (folds, repeats of folds) or rows have groups:
+
+The score of a method is the mean over seeds of the score on the seed's rows, as in scikit-learn's
+``cross_val_score``. It varies for two reasons, estimated apart and added:
 
 - *Rows.* One resample draws rows with replacement (groups, where rows have them: the cluster bootstrap), the same for
   all seeds and both methods of a difference. A seed's deviation counts by the share of its rows that were drawn, so
-  repeats of the folds share this part. It is stretched by Student's t for few groups, counted as Kish's effective
-  number (Survey Sampling, 1965, section 8.2).
-- *Models.* s2 of the seeds' scores minus the mean variance that the rows give them is resampled over seeds and
-  stretched as in ``bootstrap``. It does not shrink with repeats, whose models come from the same rows.
+  that repeats, which judge the same rows again, share this part. It is stretched by Student's t for few groups,
+  counted as Kish's effective number (Survey Sampling, 1965, section 8.2).
+- *Models.* Scores of folds differ by more than their rows explain, since each has a model of its own. That excess,
+  s2 of the seeds' scores minus the mean variance that the rows give them, is resampled over seeds and stretched as
+  in ``bootstrap``. It does not shrink with repeats, whose models come from the same rows as those of the first.
 
-Models of one repeat share most training rows, and the covariance that this brings cannot be estimated (Bengio and
-Grandvalet, JMLR 2004). So with several repeats the part of the rows is as large as Nadeau and Bengio have it (Machine
-Learning 2003): (1 / J + test rows / training rows) s2 for J runs, in place of s2 / folds.
+Models of one repeat share most training rows. The covariance that this brings cannot be estimated (Bengio and
+Grandvalet, JMLR 2004). With several repeats of the folds, whose intervals would be too short, the part of the rows is
+therefore as large as Nadeau and Bengio have it (Machine Learning 2003): (1 / J + test rows / training rows) s2 for J
+runs, in place of s2 / folds. ``benchmarks/statistics.md`` has the coverage.
 """
 
 from __future__ import annotations
@@ -87,7 +93,11 @@ class Arms:
         self._expected, self._confidence, self._rng_seed = set(expected_seeds), confidence, rng_seed
 
     def one(self, name: str) -> Estimate:
-        """The mean of the metric over the seeds of one arm; to compare two arms take their :meth:`difference`."""
+        """The mean of the metric over the seeds of one arm.
+
+        Intervals of two arms may overlap although their difference is clear: compare with :meth:`difference`, never
+        by looking at two of these.
+        """
         seeds = sorted(self._columns[name])
         columns = [self._columns[name][seed] for seed in seeds]
         return self._combine(seeds, self._expected, columns, self._observed[columns], self._values[:, columns])
@@ -261,7 +271,8 @@ def rank_sets(
     """Return the possible ranks of every arm of ``names`` among them.
 
     Each arm's set holds with ``confidence``, together with its sets of ``sets`` - 1 other tasks (Bonferroni over its
-    comparisons in all of them). Arms that share fewer than two seeds cannot be told apart.
+    comparisons in all of them); the sets of all arms together do not. Intervals of the replicates, which
+    Student's t has stretched, are ``at_least_normal``. Arms that share fewer than two seeds cannot be told apart.
     """
     level = 1 - (1 - confidence) / max(1, sets * (len(names) - 1))
     behind, ahead = dict.fromkeys(names, 0), dict.fromkeys(names, 0)

@@ -1,17 +1,23 @@
 """Two-level bootstrap of seeds and examples: paired differences of two arms, and single arms.
 
-All seeds are evaluated on the same validation set. One resample draws the seeds and, independently, the examples, and
-every drawn seed meets the same drawn examples (the pigeonhole bootstrap; Owen, Annals of Applied Statistics 2007). A
-replicate deviates from the mean by a seed part, an example part and their interaction, with two corrections:
+All seeds of a task are evaluated on the same validation set, so the two levels are crossed, not
+nested: one resample draws the seeds and, independently, the examples, and every drawn seed
+meets the same drawn examples (the pigeonhole bootstrap; Owen, Annals of Applied Statistics
+2007). Drawing examples anew for each seed would average away example noise that all seeds share.
 
-- Resampling few seeds understates their spread. The seed part is stretched by sqrt(S/(S-1)) t/z, as in the expanded
-  percentile interval (Hesterberg, The American Statistician 2015) but at the seed level alone.
-- Noise of single (seed, example) pairs would count three times (Owen and Eckles, Annals of Applied Statistics 2012).
-  The seed part contains it already, so the interaction is left out and the example part is shrunk to what examples
-  contribute to all seeds alike.
+A replicate deviates from the mean by a seed part, an example part and their interaction. Two
+corrections make the plain version's interval honest, both tested by simulation:
 
-With many examples the interval approaches the t-interval over seeds, with equal seeds the bootstrap over examples. That
-of a single seed is about the examples only.
+- Resampling few seeds understates their spread, by sqrt((S-1)/S) and by Student's t against
+  the normal. The seed part is stretched by sqrt(S/(S-1)) t/z, as in the expanded percentile
+  interval (Hesterberg, The American Statistician 2015) but at the seed level alone.
+- Noise of single (seed, example) pairs would count three times (Owen and Eckles, Annals of
+  Applied Statistics 2012). The seed part contains it already, so the interaction is left out
+  and the example part is shrunk to what examples contribute to all seeds alike.
+
+So with many examples the interval approaches the t-interval over seeds, and with equal seeds
+the bootstrap over examples. A single seed has no measurable spread: its interval is about the
+examples only, and ``verdict`` refuses to draw a conclusion from it.
 """
 
 from __future__ import annotations
@@ -42,7 +48,8 @@ class Estimate:
     #: Seeds that went in, and the value (or difference) of each, in the same order.
     seeds: tuple[int, ...]
     values: tuple[float, ...]
-    #: Seeds that one side lacks (failed or not run): the mean is that of the runs that survived.
+    #: Seeds that one side lacks (failed or not run), hence not part of the mean. Never ignore these:
+    #: what remains is the mean of the runs that survived.
     excluded: tuple[int, ...]
     seed_deviation: float
     standard_error_seeds: float

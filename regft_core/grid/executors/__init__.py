@@ -1,23 +1,29 @@
 """How runs are spread over processes, devices and machines, one executor in each file of this folder.
 
-A file has the executor's name, which ``execution.executor`` gives, and defines ``run(queue: JobQueue)``. The contract,
-which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
+A file has the executor's name, which ``execution.executor`` gives, and defines ::
 
-- *Jobs.* ``queue.take()`` is the index of the job to start next, or None when none can start before another ends. Each
-  is one call ``function(queue.jobs[index], device=...)``, on one of ``queue.devices``, with torch at ``queue.threads``
-  threads (``torch_threads``).
-- *One job at a time in a process*, which torch's random draws, kernels and threads belong to; a second is refused.
-- *Results* are reported from the thread that called ``run``: ``queue.report(index, answer)`` with what ``attempt``
-  returned where the job ran, or ``queue.failed(index, message)`` for a job whose process died. The other jobs still
-  finish. A job whose machine failed it may be started again; it continues from its checkpoint.
+    run(queue: JobQueue)
+
+The contract, which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
+
+- *Jobs.* As long as there are any, ``queue.take()`` is the job to start next: an index,
+  or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``, on
+  one of ``queue.devices``, with torch at ``queue.threads`` threads (``torch_threads``).
+- *One job at a time in a process.* Random draws, kernels and threads are settings of a process in torch. A second
+  training beside one that runs is refused, so a pool of threads cannot be an executor.
+- *Results* are reported in the driver, the process that called ``run``, and from its thread:
+  ``queue.report(index, answer)`` with what ``attempt`` returned where the job ran, or
+  ``queue.failed(index, message)`` for a job whose process died. The other jobs still finish. A job may be started again
+  where its machine failed it; it then continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when an exception interrupts it; SIGINT, SIGTERM and
   SIGHUP are exceptions (``termination_raises``).
-- *Bits* do not depend on the executor, the number of workers, or the order in which jobs end.
+- *Bits* do not depend on the executor, on the number of workers, or on the order in which jobs end: nothing is passed
+  between jobs.
 
-An executor whose workers may be on other machines says ``REMOTE = True``: a run then takes the first device that it
-finds where it starts. ``queue.settings["shared"]`` is a folder that all machines see: the run store where that lies
-outside of the project, else the project itself. A cluster that sees neither is told ``root`` (the project), ``store``
-and ``keys`` instead (``executors/ray.py``).
+An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a
+run starts, which takes the first that the cluster shows it, not here. ``queue.settings["shared"]`` is a folder that all
+machines see: the run store where that lies outside of the project, else the project itself. A cluster that sees neither
+is told ``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.py``).
 """
 
 from __future__ import annotations
@@ -207,7 +213,10 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call."""
+    """Arrange that this process is killed when its ``parent`` (a process id) ends, even before this call.
+
+    Linux does it by itself (bound to the parent's *thread* that started us); elsewhere a thread looks.
+    """
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):

@@ -20,7 +20,7 @@ def sync(project: Project, trackers: Sequence[str] | None = None) -> str:
     Failed cells are left out: what ``work/`` has of them may be of an earlier configuration. RegftError after all.
     """
     root, params = project.root, project.params
-    lines, failed = list[str](), list[str]()
+    lines, failed, own = list[str](), list[str](), list[RegftError]()
 
     def read() -> list[Entry]:
         without = read_failures(root)
@@ -31,11 +31,12 @@ def sync(project: Project, trackers: Sequence[str] | None = None) -> str:
     for name in params.trackers if trackers is None else trackers:
         try:
             lines.append(str(TRACKERS.find(name).log(root, read)))
-        except RegftError:
-            raise
         except Exception as error:  # each service has its own errors, and stops no other
+            own += [error] if isinstance(error, RegftError) else []
             reason = (str(error).strip().splitlines() or [""])[0]
             failed.append(f"the tracker '{name}' ended with {type(error).__name__}: {reason}")
+    if own and len(failed) == 1:
+        raise own[0]
     if failed:
         text = "\n".join([*lines, *failed])
         raise RegftError("tracker-failed", f"{text}\n    -> mend the cause, then `regft sync`")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import pytest
 
 from regft_core.catalogue import TRACKERS
-from regft_core.errors import ConfigError, RegftError
+from regft_core.errors import ConfigError, RegftError, StoreError
 from regft_core.settings.read_project import open_project
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
@@ -95,6 +95,13 @@ def test_a_tracker_that_is_none_or_fails_is_said(tree: Tree, tmp_path: Path) -> 
     open_project(root)
     with raises_code(RegftError, "tracker-failed", "'own'", "no way"):
         sync(tree.root, [HYPE], [0, 1], trackers=["own"])
+    error = "from regft_core.errors import StoreError\n\ndef log(root, read):\n    raise StoreError('full', 'no room')\n"
+    (root / "trackers" / "own.py").write_text(error)
+    (root / "trackers" / "later.py").write_text("def log(root, read):\n    (root / 'later').touch()\n")
+    open_project(root)
+    with raises_code(StoreError, "full", "no room"):
+        sync(tree.root, [HYPE], [0, 1], trackers=["own", "later"])
+    assert (tree.root / "later").is_file()
     shutil.rmtree(root / "trackers")
     TRACKERS.own = None
 

@@ -95,7 +95,9 @@ def test_a_tracker_that_is_none_or_fails_is_said(tree: Tree, tmp_path: Path) -> 
     open_project(root)
     with raises_code(RegftError, "tracker-failed", "'own'", "no way"):
         sync(tree.root, [HYPE], [0, 1], trackers=["own"])
-    error = "from regft_core.errors import StoreError\n\ndef log(root, read):\n    raise StoreError('full', 'no room')\n"
+    error = (
+        "from regft_core.errors import StoreError\n\ndef log(root, read):\n    raise StoreError('full', 'no room')\n"
+    )
     (root / "trackers" / "own.py").write_text(error)
     (root / "trackers" / "later.py").write_text("def log(root, read):\n    (root / 'later').touch()\n")
     open_project(root)

@@ -129,7 +129,7 @@ class EvaluatedRun:
 
     @property
     def trained(self) -> FinishedModel:
-        """The model and what can be done with it; RuntimeError without ``NEEDS_MODEL``, since its code is in no key."""
+        """The trained model. Raises RuntimeError without ``NEEDS_MODEL``: only then do keys have the code of models."""
         if self._trained is None:
             raise RuntimeError("this evaluation uses the model; say so in its file: NEEDS_MODEL = True")
         return self._trained

@@ -50,7 +50,6 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     """
     problems = _in_use(folder)
     task, size = ("film_polarity", "200") if rows is None else (rows.task_name, "full")
-    declared = ""
     if rows is not None:
         read, wrong = read_own(rows)
         problems += wrong
@@ -68,7 +67,8 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
     said = _git(folder)
     files[".dvc/config"] = "[core]\n    analytics = false\n" + ("    no_scm = true\n" if said else "")
-    files |= {} if rows is None else {task_file(task): declared}
+    if rows is not None:
+        files[task_file(task)] = declared
     with explained(folder):
         new = temporary_name(folder / "project")
         (new / "data").mkdir(parents=True)

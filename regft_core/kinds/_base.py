@@ -1,4 +1,4 @@
-"""What a kind of task answers; the answers here are those of most kinds."""
+"""The base class of the kinds of task; its defaults fit most of them."""
 
 from __future__ import annotations
 

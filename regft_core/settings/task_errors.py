@@ -53,7 +53,10 @@ def check_task(
         place = document
         if config is not None and not in_place and config.split is None:
             place, named = where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train")
-        yield from _check_source(root, judged, where, start, place, named)
+        if isinstance(judged.source, FilesSource):
+            yield from _check_file(root, judged, where, start, place, named)
+        elif isinstance(judged.source, HubSource):
+            yield from check_revision(judged.source.revision, judged.source.id, where, (*start, "source", "revision"))
         trained = task.splits.train if key not in ("train", "unlabelled") else None
         if trained is not None and same_rows(root, task.source, trained, judged.source, judged.split):
             what = "the development set" if config is None else "this set"
@@ -142,27 +145,12 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
             yield document.problem("chosen-by-judges", ("tuning", "selection"), message, "set selection: split")
 
 
-def _check_source(
-    root: Path, judged: EvaluationSet, where: Document, start: KeyPath, document: Document, named: KeyPath
-) -> Iterator[Found]:
-    """Yield what is wrong with a set that is defined at ``start`` of ``where``, and whose split is ``named``."""
-    source = judged.source
-    if isinstance(source, FilesSource):
-        yield from _check_file(root, source, judged, where, start, document, named)
-    elif isinstance(source, HubSource):
-        yield from check_revision(source.revision, source.id, where, (*start, "source", "revision"))
-
-
 def _check_file(
-    root: Path,
-    source: FilesSource,
-    judged: EvaluationSet,
-    where: Document,
-    start: KeyPath,
-    document: Document,
-    named: KeyPath,
+    root: Path, judged: EvaluationSet, where: Document, start: KeyPath, document: Document, named: KeyPath
 ) -> Iterator[Problem]:
-    split, declared = judged.split, judged.declaration
+    """Yield faults of a set that is defined at ``start`` of ``where``; ``named`` of ``document`` is its split."""
+    source, split, declared = judged.source, judged.split, judged.declaration
+    assert isinstance(source, FilesSource)
     if not _is_below_data(root, split):
         message, hint = f"'{split}' is not below data/", "copy the file below data/ and give its path from there"
         yield document.problem("outside-data", named, message, hint)

@@ -20,7 +20,7 @@ def sync(project: Project, trackers: Sequence[str] | None = None) -> str:
     Failed cells are left out: what ``work/`` has of them may be of an earlier configuration. RegftError after all.
     """
     root, params = project.root, project.params
-    lines, failed, own = list[str](), list[str](), list[RegftError]()
+    lines, failed = list[str](), dict[str, Exception]()
 
     def read() -> list[Entry]:
         without = read_failures(root)
@@ -32,12 +32,14 @@ def sync(project: Project, trackers: Sequence[str] | None = None) -> str:
         try:
             lines.append(str(TRACKERS.find(name).log(root, read)))
         except Exception as error:  # each service has its own errors, and stops no other
-            own += [error] if isinstance(error, RegftError) else []
-            reason = (str(error).strip().splitlines() or [""])[0]
-            failed.append(f"the tracker '{name}' ended with {type(error).__name__}: {reason}")
-    if own and len(failed) == 1:
-        raise own[0]
+            failed[name] = error
     if failed:
-        text = "\n".join([*lines, *failed])
+        [first, *others] = failed.values()
+        if isinstance(first, RegftError) and not others:  # with its own code and hint
+            raise first
+        for name, raised in failed.items():
+            reason = (str(raised).strip().splitlines() or [""])[0]
+            lines.append(f"the tracker '{name}' ended with {type(raised).__name__}: {reason}")
+        text = "\n".join(lines)
         raise RegftError("tracker-failed", f"{text}\n    -> mend the cause, then `regft sync`")
     return "\n".join(lines)

@@ -260,7 +260,7 @@ BLOCKS = ("embeddings", "words", "characters", "joined")
 LINEAR = {f"{blocks}_{model}": partial(linear, blocks, model) for blocks in BLOCKS for model in ("lr", "svm")}
 OTHERS = {"cosine": cosine, "trainer": trainer, "setfit": setfit, "autogluon": autogluon}
 CONTESTANTS: dict[str, Callable[..., dict[str, Any]]] = {"fit": fit, **LINEAR, **OTHERS}
-#: Tasks of those that do not run on every task: the cosine learns nothing, setfit reads one text with one label, and the
+#: Tasks of those that do not run on every task: the cosine learns nothing, setfit reads one text with one label, the
 #: others take minutes of a core.
 TUNED = ("sst2", "authors", "mrpc", "film_ratings")
 SINGLE = ("sst2", "authors", "cola", "chinese_topics", "rare_topic", "chinese_reviews", "reuters", "newsgroups")

@@ -106,6 +106,16 @@ def call(*arguments: str, folder: Path, encoding: str = "utf-8", head: bool = Fa
     return process.returncode, out or b"", error
 
 
+def test_a_python_without_the_packages_is_named(tmp_path: Path) -> None:
+    """DVC calls the first Python of the PATH, which without an activated environment is the system's."""
+    command = [sys.executable, "-S", "-m", "regft_core", "check"]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 2)
+    assert sys.executable in done.stderr
+    assert "[not-installed]" in done.stderr
+
+
 def test_a_terminal_of_any_encoding_gets_text(tmp_path: Path) -> None:
     code, out, error = call("methods", folder=tmp_path, encoding="ascii")
     assert (code, error) == (0, b"")

@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache, cached
 
 from regft_core.disk.canonical import json_text
 from regft_core.errors import InputChanged
@@ -48,10 +51,8 @@ def without_encoder(phase: RunPhase, tensors: Tensors) -> tuple[Tensors, dict[st
     """Return the tensors of a phase that are stored, and the file that names the weights that are not."""
     if WEIGHTS not in tensors:
         return tensors, {}
-    model = load_pretrained(phase)
-    drawn, encoder = model.regft_new_parameters, model.state_dict()
-    weights = tensors[WEIGHTS]
-    same = [name for name in sorted(weights) if name not in drawn and _same_bits(weights[name], encoder.get(name))]
+    weights, encoder = tensors[WEIGHTS], _encoder_sha256(phase)
+    same = [name for name in sorted(weights) if _sha256(weights[name]) == encoder.get(name)]
     if not same:
         return tensors, {}
     changed = {name: tensor for name, tensor in weights.items() if name not in same}
@@ -59,14 +60,26 @@ def without_encoder(phase: RunPhase, tensors: Tensors) -> tuple[Tensors, dict[st
     return {**tensors, WEIGHTS: changed}, {FILE: json_text(listed)}
 
 
-def _same_bits(weight: Tensor, pretrained: Tensor | None) -> bool:
-    """Unlike ``torch.equal``, NaN is itself and -0 is not 0."""
+def _hashed(phase: RunPhase) -> tuple[Any, ...]:
+    rows = phase.rows
+    return phase.source, rows.kind, tuple(rows.labels or ()), phase.encoder.pooling, phase.rows_per_example
+
+
+@cached(LRUCache(4), key=_hashed)
+def _encoder_sha256(phase: RunPhase) -> dict[str, str]:
+    """The hash of every tensor of the checkpoint, once for all runs of a process; drawn tensors are not among them."""
+    model = load_pretrained(phase)
+    return {name: _sha256(t) for name, t in model.state_dict().items() if name not in model.regft_new_parameters}
+
+
+def _sha256(tensor: Tensor) -> str:
+    """The hash of the bits: unlike for ``torch.equal``, NaN is itself and -0 is not 0."""
     import torch
 
-    if pretrained is None or weight.dtype != pretrained.dtype or weight.shape != pretrained.shape:
-        return False
-    first, second = (t.detach().cpu().contiguous().flatten().view(torch.uint8) for t in (weight, pretrained))
-    return torch.equal(first, second)
+    values = tensor.detach().cpu().contiguous()
+    hashed = sha256(f"{values.dtype} {tuple(values.shape)}".encode())
+    hashed.update(values.flatten().view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
 
 
 def left_out(phase: RunPhase, stored: StoredRun) -> list[str]:

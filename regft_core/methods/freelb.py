@@ -28,7 +28,7 @@ from pydantic import Field
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.training.perturbation import WordPerturbation, example_norms, token_draws
+from regft_core.training.perturbation import WINDOWS, WordPerturbation, example_norms, token_draws
 
 PASS = "freelb"
 #: Entries of word embeddings are about this large; layers see them scaled to 1.
@@ -68,9 +68,7 @@ class FreeLb(Regulariser):
             description=Description(
                 cost=Cost(options.steps, options.steps),
                 smallest_effect=effect,
-                refused={
-                    "windows": "its perturbation is measured over the rows of an example, whose number would vary"
-                },
+                refused={"windows": WINDOWS},
             ),
         )
 

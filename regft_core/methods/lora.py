@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from regft_core.hooks.base import Declares, Description, Handed, Regulariser, St
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.names import suggestion
+from regft_core.schema import SomeItems
 
 if TYPE_CHECKING:
     from regft_core.models.weight_views import LowRank
@@ -41,7 +42,7 @@ class LoraConfig(StrictModel):
     alpha: float = Field(16.0, gt=0, description="the product is scaled by alpha / rank")
     dropout: float = Field(0.1, ge=0, lt=1, description="on what enters A")
     scaling: Literal["rank", "root"] = Field("rank", description="root: alpha over the root of the rank")
-    targets: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = Field(
+    targets: SomeItems[str] | None = Field(
         None, description="last parts of the names of linear modules inside the layers; null: query and value"
     )
 

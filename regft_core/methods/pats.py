@@ -33,7 +33,7 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
-from regft_core.training.chunks import CPU_CHUNK, Scratch, chunked, groups_within
+from regft_core.training.chunks import CPU_CHUNK, Scratch, all_finite, chunked, groups_within
 
 #: Entries that a GPU perturbs at once; they take up to five times the memory of so many weights while it does.
 GROUP = 1 << 25
@@ -198,12 +198,6 @@ def perturb(
     return measured
 
 
-def all_finite(tensors: list[Tensor]) -> Tensor:
-    """Whether every entry of every tensor is a finite number, as one boolean on their device."""
-    largest = torch.stack(torch._foreach_norm(tensors, ord=math.inf)) if tensors else torch.zeros(1)
-    return largest.isfinite().all()
-
-
 class Pats(Regulariser):
     name = "pats"
     Config = PatsConfig
@@ -258,15 +252,11 @@ class Pats(Regulariser):
             if self.trainee.grouped:
                 move_averages(averages, weights, gradients, self.options, self._finite)
                 return
-            for average, weight, gradient in zip(averages, weights, gradients, strict=True):
-                self._move(average, weight, gradient)
-
-    def _move(self, average: Tensor, weight: Tensor, gradient: Tensor) -> None:
-        before = average.clone() if self._finite is not None else None
-        for part, own, slope in chunked(average, weight, gradient):
-            update_sensitivity(part, own, slope, self.options, self._scratch.like(part))
-        if before is not None and self._finite is not None:
-            average.copy_(torch.where(self._finite, average, before))
+            if self._finite is not None and not self._finite:  # to look costs nothing on a CPU
+                return
+            for tensors in zip(averages, weights, gradients, strict=True):
+                for part, own, slope in chunked(*tensors):
+                    update_sensitivity(part, own, slope, self.options, self._scratch.like(part))
 
     def perturb_weights(self, step: Step) -> None:
         """Add the noise to the updated fp32 weights (equation 4 and algorithm 1, line 14)."""
@@ -321,5 +311,4 @@ class Pats(Regulariser):
         return {f"sensitivity/{name}": value for name, value in self.averages.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        for name, value in behind("sensitivity/", state).items():
-            self.averages[name] = value.to(self.trainee.raw(name).device).clone()
+        self.averages = behind("sensitivity/", state)

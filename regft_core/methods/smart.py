@@ -41,7 +41,7 @@ from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.training.distances import divergence, kl
-from regft_core.training.perturbation import WordPerturbation, example_maxima, token_draws
+from regft_core.training.perturbation import WINDOWS, WordPerturbation, example_maxima, token_draws
 
 ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
 #: Share of the steps after which the moving average gets its later momentum.
@@ -111,9 +111,7 @@ class Smart(Regulariser):
             description=Description(
                 cost=Cost(passes + len(past), passes),
                 smallest_effect=effect or None,
-                refused={
-                    "windows": "its perturbation is measured over the rows of an example, whose number would vary"
-                },
+                refused={"windows": WINDOWS},
             ),
         )
 
@@ -264,7 +262,7 @@ class Smart(Regulariser):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         if self.options.mu > 0:
-            self.past = {name: state[name].to(value.device).clone() for name, value in self._past().items()}
+            self.past = state
 
 
 def per_token(value: Tensor) -> Tensor:

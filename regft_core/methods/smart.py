@@ -62,15 +62,13 @@ class SmartConfig(StrictModel):
 
     @property
     def mu(self) -> float:
-        if self.proximal is not None:
-            return float(self.proximal)
-        return 1.0 if self.variant == "paper" else 0.0
+        usual = 1.0 if self.variant == "paper" else 0.0
+        return usual if self.proximal is None else self.proximal
 
     @property
     def eta(self) -> float:
-        if self.step_size is not None:
-            return float(self.step_size)
-        return 1e-3 if self.variant == "paper" else 1e-5
+        usual = 1e-3 if self.variant == "paper" else 1e-5
+        return usual if self.step_size is None else self.step_size
 
 
 class Smart(Regulariser):

@@ -41,7 +41,7 @@ from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regularis
 from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 from regft_core.models.architectures import shape_of_inputs
-from regft_core.training.chunks import all_finite, order_statistics
+from regft_core.training.chunks import order_statistics
 
 #: Blocks of at least this many steps penalise what was kept often (mix).
 PENALISED_FROM = 50
@@ -181,12 +181,14 @@ class Dps(Regulariser):
             self._enter(step.index)
             if self.block % 2 == 1:
                 return
-            gradients = {name: slope for name in self.names if (slope := step.gradient(name)) is not None}
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the sums. This is the only
             # look at values that the method takes in a step.
-            if step.scaler is not None and not all_finite([*gradients.values()]):
+            finite = step.finite()
+            if finite is not None and not finite:
                 return
-            for name, gradient in gradients.items():
+            for name in self.names:
+                if (gradient := step.gradient(name)) is None:
+                    continue
                 if name not in self.sums:
                     self.sums[name] = torch.zeros_like(gradient)
                 self.sums[name].addcmul_(gradient, gradient)

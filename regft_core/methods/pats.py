@@ -33,7 +33,7 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
-from regft_core.training.chunks import CPU_CHUNK, Scratch, all_finite, chunked, groups_within
+from regft_core.training.chunks import CPU_CHUNK, Scratch, chunked, groups_within
 
 #: Entries that a GPU perturbs at once; they take up to five times the memory of so many weights while it does.
 GROUP = 1 << 25
@@ -246,7 +246,7 @@ class Pats(Regulariser):
                     self.averages[name] = torch.zeros_like(parameter)
             gradients = [gradient_of for name, _ in targets if (gradient_of := step.gradient(name)) is not None]
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
-            self._finite = all_finite(gradients) if step.scaler is not None else None
+            self._finite = step.finite()
             weights: list[Tensor] = [p for _, p in targets]
             averages = [self.averages[name] for name, _ in targets]
             if self.trainee.grouped:

@@ -128,7 +128,6 @@ class ManifoldMixup(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         draw, batch, mixes = self.drawn(step), step.batch, self.options.mixes
-        # It stays until the next step: gradient checkpointing runs the hooks again in the backward pass.
         self.draw = None if mixes == "labels" else draw
         if mixes != "labels":
             batch = with_partners(batch, draw.partner, self.trainee.grouped)

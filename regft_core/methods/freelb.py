@@ -49,7 +49,13 @@ class FreeLb(Regulariser):
     name = "freelb"
     Config = FreeLbConfig
     off = {"ascent_size": 0.0, "initial_size": 0.0}
-    controls = {"random": Flip({"direction": "random"}, "the perturbation moves as far, but not along the gradient")}
+    controls = {
+        "random": Flip(
+            {"direction": "random"},
+            "the perturbation moves as far, but not along the gradient",
+            when=lambda options: options.steps > 1 and options.ascent_size > 0,
+        )
+    }
     sources = {
         "steps": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
         "ascent_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",

@@ -22,21 +22,21 @@ from pydantic import Field
 from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import Items
+from regft_core.schema import SomeItems
 from regft_core.training.perturbation import draw
 
 
 class HypeConfig(StrictModel):
     distribution: Literal["normal", "uniform", "uniform_one_sided"] = "normal"
     scale: float = Field(1e-5, ge=0, description="sd of the normal law, or bound of the uniform ones; absolute")
-    layers: Literal["all"] | Items[int] = Field(
+    layers: Literal["all"] | SomeItems[int] = Field(
         "all", description="layers whose input is perturbed, 0-based; negative numbers count from the top"
     )
     position: Literal["between_layers", "within_layers", "both"] = Field(
         "between_layers", description="before each layer, before its feed-forward part, or both (appendix G)"
     )
     hidden_dropout: Literal["off", "keep"] = "off"
-    passes: Items[str] | None = Field(None, description="named passes that get noise; all by default")
+    passes: SomeItems[str] | None = Field(None, description="named passes that get noise; all by default")
 
 
 class Hype(Regulariser):

@@ -76,7 +76,11 @@ class Smart(Regulariser):
     Config = SmartConfig
     off = {"weight": 0.0, "proximal": 0.0}
     controls = {
-        "random": Flip({"direction": "random"}, "the noise is random, not the result of an ascent"),
+        "random": Flip(
+            {"direction": "random"},
+            "the noise is random, not the result of an ascent",
+            when=lambda options: options.weight > 0,
+        ),
         "no_proximal": Flip({"proximal": 0.0}, "no proximal term", when=lambda options: options.mu > 0),
         "proximal_only": Flip({"weight": 0.0}, "no smoothness term, so no noise", when=lambda options: options.mu > 0),
     }

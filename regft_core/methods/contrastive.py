@@ -171,10 +171,8 @@ class Contrastive(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         if self.options.pairs == "batch":
-            labels = step.batch.labels
-            if self.options.partners == "random":
-                generator = step.generator("contrastive.labels")
-                labels = labels[torch.randperm(len(labels), generator=generator, device=labels.device)]
+            random = self.options.partners == "random"
+            labels = step.shuffled_labels("contrastive.labels") if random else step.batch.labels
             loss = batch_loss(self._vectors(step, step.batch), labels)
             step.backward(loss)
             return loss.detach()

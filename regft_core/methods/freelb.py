@@ -107,16 +107,16 @@ class FreeLb(Regulariser):
     def ascend(self, step: Step, ascent: int) -> None:
         """Move the perturbation of every example by ``ascent_size``, then back into the radius."""
         rows = step.batch.rows_per_example
-        old = [value.detach() for value in self.perturbation.tensors()]
+        values = self.perturbation.tensors()
         if self.options.direction == "random":
             moves = list(self.perturbation.draws("normal", "freelb.direction", ascent))
         else:
-            values = self.perturbation.tensors()
             moves = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
         norms = example_norms(moves, rows)
         # No gradient (or one that fp16 overflowed, whose step the scaler skips) gives no direction.
         size = torch.where((norms > 0) & norms.isfinite(), self.options.ascent_size / norms, 0.0)
-        new = [value + torch.where(size > 0, size * move, 0.0) for value, move in zip(old, moves, strict=True)]
+        pairs = zip(values, moves, strict=True)
+        new = [value.detach() + torch.where(size > 0, size * move, 0.0) for value, move in pairs]
         if self.options.radius is not None:
             shrink = (self.options.radius / example_norms(new, rows).clamp_min(1e-30)).clamp(max=1.0)
             new = [value * shrink for value in new]

@@ -239,6 +239,11 @@ class Step:
         """Return which entries of a tensor the gradient masks of this step let move; None: all."""
         return self.moves.get(name)
 
+    def shuffled_labels(self, purpose: str) -> Tensor:
+        """The labels of the batch in a random order of its own."""
+        labels = self.batch.labels
+        return labels[torch.randperm(len(labels), generator=self.generator(purpose), device=labels.device)]
+
     def backward(self, loss: Tensor, passes: float = 1.0) -> None:
         """Accumulate the gradient of the scalar ``loss``; ``passes`` counts batch-sized backward passes."""
         loss = loss * self.share if self.share != 1.0 else loss

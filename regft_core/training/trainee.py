@@ -203,6 +203,15 @@ class Trainee:
         self.attached[name] = module.to(self.device)
         return self.attached[name]
 
+    def attach_linear(self, name: str, stream: str, outputs: int, *, bias: bool = True) -> nn.Module:
+        """Add a linear map of hidden states to ``outputs``, drawn as its family draws it from the seed's stream."""
+        from regft_core.models.load import draw_parameters
+
+        config: Any = self.model.config
+        linear = nn.utils.skip_init(nn.Linear, config.hidden_size, outputs, bias=bias)
+        draw_parameters([linear], config, derive(self.seed, stream))
+        return self.attach(name, linear)
+
     def state(self) -> dict[str, Tensor]:
         """Everything that a checkpoint needs: raw tensors, buffers, attached modules; tied parameters once."""
         unique: dict[int, tuple[str, Tensor]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -167,6 +167,12 @@ def collate(encoded: Encoded, indices: Sequence[int], padding: Padding, kind: st
         host_indices=tuple(indices),
         windows=_means([count for index in indices for count in encoded.windows_of(index)]),
     )
+
+
+def read_in_batches(encoded: Encoded, tokenizer: Any, device: torch.device | str, kind: str) -> Iterator[Batch]:
+    """The batches of evaluation over a set, on ``device``: rows of similar length together, the longest first."""
+    for rows in evaluation_batches(encoded, evaluation_tokens(device)):
+        yield collate(encoded, rows, padding_of(tokenizer), kind).to(device)
 
 
 def _means(counts: Sequence[int]) -> torch.Tensor | None:

@@ -254,7 +254,7 @@ class Regulariser:
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore :meth:`state`."""
+        """Restore :meth:`state`, from copies on the training device."""
 
     # ------------------------------------------------------------------------- after the loop
 

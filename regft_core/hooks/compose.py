@@ -194,15 +194,16 @@ def check_method(
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
         trained_on = refusals.task_of(phase, task, tasks)
-        problems += [prefix + problem for problem in check_phase(stack, phase, trained_on, encoder, tf32=tf32)]
-        problems += [prefix + problem for problem in refusals.earlier_problems(registry, method, phase)]
-        problems += [prefix + problem for problem in refusals.answers_problems(registry, method, phase, task, tasks)]
+        found = check_phase(stack, phase, trained_on, encoder, tf32=tf32)
+        found += refusals.earlier_problems(registry, method, phase)
+        found += refusals.answers_problems(registry, method, phase, task, tasks)
         chooses = resolve_training(stack, phase)[0].checkpoint == "best_on_dev_as_published"
         if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
-            problems.append(
-                f"{prefix}training.checkpoint: best_on_dev_as_published chooses the epoch by the rows that judge the "
-                "fold; set checkpoint: best_on_split"
+            found.append(
+                "training.checkpoint: best_on_dev_as_published chooses the epoch by the rows that judge the fold; set "
+                "checkpoint: best_on_split"
             )
+        problems += [prefix + problem for problem in found]
     return problems
 
 

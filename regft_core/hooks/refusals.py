@@ -215,18 +215,17 @@ def encoder_problems(
 def earlier_problems(registry: Registry, method: Method, phase: Phase) -> list[str]:
     """Errors of a phase after those before it: no state or other weights are handed over, an anchor was drawn anew."""
     acting = {one.name: active(entries(registry, one.regularisers)) for one in method.phases}
+    needs = [(e.name, phase.here(name), what) for e in acting[phase.name] for name, what in e.declares.needs.items()]
     problems = [
-        f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
+        f"'{name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
         "name another phase, or add such a regulariser to it"
-        for entry in acting[phase.name]
-        for needed, what in ((phase.here(name), what) for name, what in entry.declares.needs.items())
+        for name, needed, what in needs
         if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
     ]
-    needs = [(phase.here(name), what) for entry in acting[phase.name] for name, what in entry.declares.needs.items()]
     problems += [
         f"it takes the weights of the phase '{other}', whose answers are those of the mix by '{entry.name}'; add "
         f"'{entry.name}' to this phase, or leave it out there"
-        for other in dict.fromkeys([phase.start, *(name for name, what in needs if what == "weights")])
+        for other in dict.fromkeys([phase.start, *(needed for _, needed, what in needs if what == "weights")])
         for entry in acting.get(other, ())
         if entry.declares.hands_over == "trained" and entry.name not in [one.name for one in acting[phase.name]]
     ]

@@ -49,7 +49,7 @@ def bias_terms(names: Iterable[str], terms: Terms, norms: Collection[str] = ()) 
     """Names of the tensors that ``terms`` chooses, of ``norms`` those of norms; none where the encoder lacks one."""
     if terms == "norms":
         return [name for name in names if name in norms]
-    biases = [name for name in names if name.rsplit(".", 1)[-1].endswith("bias")]
+    biases = [name for name in names if name.endswith("bias")]
     if terms == "all":
         return biases
     if not all(any(name.endswith(ends) for name in biases) for ends in (QUERY, INTERMEDIATE)):

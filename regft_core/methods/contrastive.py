@@ -88,29 +88,23 @@ class Partners:
             )
         self._random = by == "random"
         self._label = dict(zip(rows, labels, strict=True))
-        self._same = groups
-        self._all = list(rows)
         self._other = {label: [row for row in rows if self._label[row] != label] for label in groups}
+        self._same = {label: list(rows) for label in groups} if self._random else groups
 
     def positive(self, row: int, draw: float) -> int:
-        """Another row of the same class, or the row itself where it has none; ``draw`` is in [0, 1)."""
-        same = self._all if self._random else self._same[self._label[row]]
-        return _other_than(row, same, draw)
+        """Another row of the same class, each as likely, or the row itself where it has none; ``draw`` in [0, 1)."""
+        same = self._same[self._label[row]]
+        if len(same) == 1:
+            return row
+        chosen = same[int(draw * (len(same) - 1))]
+        return same[-1] if chosen == row else chosen
 
     def negative(self, row: int, draw: float) -> int:
-        """A row of another class."""
+        """A row of another class, or any other row where labels do not count."""
         if self._random:
-            return _other_than(row, self._all, draw)
+            return self.positive(row, draw)
         other = self._other[self._label[row]]
         return other[int(draw * len(other))]
-
-
-def _other_than(row: int, rows: Sequence[int], draw: float) -> int:
-    """A row of ``rows`` that is not ``row``, each as likely; ``row`` where there is none."""
-    if len(rows) == 1:
-        return row
-    chosen = rows[int(draw * (len(rows) - 1))]
-    return rows[-1] if chosen == row else chosen
 
 
 class Contrastive(Regulariser):
@@ -177,10 +171,8 @@ class Contrastive(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         if self.options.pairs == "batch":
-            labels = step.batch.labels
-            if self.options.partners == "random":
-                generator = step.generator("contrastive.labels")
-                labels = labels[torch.randperm(len(labels), generator=generator, device=labels.device)]
+            random = self.options.partners == "random"
+            labels = step.shuffled_labels("contrastive.labels") if random else step.batch.labels
             loss = batch_loss(self._vectors(step, step.batch), labels)
             step.backward(loss)
             return loss.detach()

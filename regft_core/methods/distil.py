@@ -34,7 +34,6 @@ from regft_core.hooks.base import Declares, Flip, ParameterGroup, Phase, Regular
 from regft_core.hooks.declare import Handed, MainPass, Need, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
-from regft_core.rng import derive
 from regft_core.schema import Name
 from regft_core.training.distances import divergence, kl
 
@@ -95,14 +94,10 @@ class Distil(Regulariser):
         self.map: Any = None
         if states is None:
             return
-        from regft_core.models.load import draw_parameters
-
         config: Any = trainee.model.config
         self.states = states.to(trainee.device)
         if config.hidden_size != states.shape[1]:
-            linear = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, states.shape[1], bias=False)
-            draw_parameters([linear], config, derive(trainee.seed, "distil.map"))
-            self.map = trainee.attach("distil", linear)
+            self.map = trainee.attach_linear("distil", "distil.map", states.shape[1], bias=False)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         if self.map is None:

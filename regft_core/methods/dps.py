@@ -173,22 +173,22 @@ class Dps(Regulariser):
             self.drawn.setdefault(name, {})[key] = mask
         return mask
 
-    def _gradients(self) -> Iterator[tuple[str, Tensor]]:
-        for name in self.names:
-            gradient = self.trainee.raw(name).grad
-            if gradient is not None:
-                yield name, gradient
-
     def observe_gradients(self, step: Step) -> None:
         """Stage I: sum up the squares, and count what the passes of the step kept."""
         drawn, self.drawn = self.drawn, {}
         self.length = max(1, int(step.total * self.options.block))
         with torch.no_grad():
             self._enter(step.index)
-            # Under fp16 an overflowing step is skipped by the scaler; it must not enter the sums.
-            if self.block % 2 == 1 or (step.scaler is not None and not self._finite()):
+            if self.block % 2 == 1:
                 return
-            for name, gradient in self._gradients():
+            # Under fp16 an overflowing step is skipped by the scaler; it must not enter the sums. This is the only
+            # look at values that the method takes in a step.
+            finite = step.finite()
+            if finite is not None and not finite:
+                return
+            for name in self.names:
+                if (gradient := step.gradient(name)) is None:
+                    continue
                 if name not in self.sums:
                     self.sums[name] = torch.zeros_like(gradient)
                 self.sums[name].addcmul_(gradient, gradient)
@@ -206,11 +206,6 @@ class Dps(Regulariser):
             elif factor != 1.0:
                 yield name, factor
 
-    def _finite(self) -> bool:
-        """Whether all gradients are finite: one look at all of them, the only one that this method takes in a step."""
-        finite = [gradient.isfinite().all() for _, gradient in self._gradients()]
-        return not finite or bool(torch.stack(finite).all())
-
     def _stored(self) -> dict[str, dict[str, Tensor]]:
         return {"sum": self.sums, "count": self.counts, "mask": self.masks, "snapshot": self.snapshots}
 
@@ -223,8 +218,7 @@ class Dps(Regulariser):
         self.length = length or None
         for kind, named in self._stored().items():
             named.clear()
-            for name, value in behind(f"{kind}/", state).items():
-                named[name] = value.to(self.trainee.raw(name).device).clone()
+            named.update(behind(f"{kind}/", state))
 
     def export(self, trainee: Trainee) -> None:
         trainee.take_views(self.names if self.options.mode == "mix" else (), folded=False)

@@ -94,7 +94,7 @@ class Fisher(Regulariser):
 
     def information(self, trainee: Trainee, data: FitData) -> dict[str, Tensor]:
         """F of every trained tensor inside the layers; dropout as the variant has it."""
-        released = self.options.variant == "released"
+        released, limit = self.options.variant == "released", self.setting.training.clip_norm
         parameters = layer_parameters(trainee)
         found = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         size = self.setting.training.batch_size if released else 1
@@ -106,18 +106,12 @@ class Fisher(Regulariser):
                 step = data.step(batch, index)
                 gradients = step.gradients(step.task_loss(step.forward()), list(parameters.values()))
                 for value, gradient in zip(found.values(), gradients, strict=True):
-                    if released:
-                        self._clip(gradient)
+                    if released and limit is not None:  # each tensor to the protocol's norm
+                        gradient.mul_(torch.clamp(limit / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
                     value.addcmul_(gradient, gradient, value=1 / batches)
         finally:
             trainee.model.train(training)
         return found
-
-    def _clip(self, gradient: Tensor) -> None:
-        """Clip one tensor's gradient to the protocol's norm, in place."""
-        limit = self.setting.training.clip_norm
-        if limit is not None:
-            gradient.mul_(torch.clamp(limit / (torch.linalg.vector_norm(gradient) + 1e-6), max=1.0))
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         return {f"mask/{name}": mask for name, mask in self.masks.items()}

@@ -28,7 +28,7 @@ from pydantic import Field
 from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.training.perturbation import WordPerturbation, example_norms, token_draws
+from regft_core.training.perturbation import WINDOWS, WordPerturbation, example_norms, token_draws
 
 PASS = "freelb"
 #: Entries of word embeddings are about this large; layers see them scaled to 1.
@@ -49,7 +49,13 @@ class FreeLb(Regulariser):
     name = "freelb"
     Config = FreeLbConfig
     off = {"ascent_size": 0.0, "initial_size": 0.0}
-    controls = {"random": Flip({"direction": "random"}, "the perturbation moves as far, but not along the gradient")}
+    controls = {
+        "random": Flip(
+            {"direction": "random"},
+            "the perturbation moves as far, but not along the gradient",
+            when=lambda options: options.steps > 1 and options.ascent_size > 0,
+        )
+    }
     sources = {
         "steps": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
         "ascent_size": "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58; the line of STS-B",
@@ -68,9 +74,7 @@ class FreeLb(Regulariser):
             description=Description(
                 cost=Cost(options.steps, options.steps),
                 smallest_effect=effect,
-                refused={
-                    "windows": "its perturbation is measured over the rows of an example, whose number would vary"
-                },
+                refused={"windows": WINDOWS},
             ),
         )
 
@@ -103,16 +107,16 @@ class FreeLb(Regulariser):
     def ascend(self, step: Step, ascent: int) -> None:
         """Move the perturbation of every example by ``ascent_size``, then back into the radius."""
         rows = step.batch.rows_per_example
-        old = [value.detach() for value in self.perturbation.tensors()]
+        values = self.perturbation.tensors()
         if self.options.direction == "random":
             moves = list(self.perturbation.draws("normal", "freelb.direction", ascent))
         else:
-            values = self.perturbation.tensors()
             moves = [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
         norms = example_norms(moves, rows)
         # No gradient (or one that fp16 overflowed, whose step the scaler skips) gives no direction.
         size = torch.where((norms > 0) & norms.isfinite(), self.options.ascent_size / norms, 0.0)
-        new = [value + torch.where(size > 0, size * move, 0.0) for value, move in zip(old, moves, strict=True)]
+        pairs = zip(values, moves, strict=True)
+        new = [value.detach() + torch.where(size > 0, size * move, 0.0) for value, move in pairs]
         if self.options.radius is not None:
             shrink = (self.options.radius / example_norms(new, rows).clamp_min(1e-30)).clamp(max=1.0)
             new = [value * shrink for value in new]

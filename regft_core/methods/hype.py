@@ -15,29 +15,28 @@ Differences between paper and released code:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
+from regft_core.schema import SomeItems
 from regft_core.training.perturbation import draw
 
 
 class HypeConfig(StrictModel):
     distribution: Literal["normal", "uniform", "uniform_one_sided"] = "normal"
     scale: float = Field(1e-5, ge=0, description="sd of the normal law, or bound of the uniform ones; absolute")
-    layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False)] = Field(
+    layers: Literal["all"] | SomeItems[int] = Field(
         "all", description="layers whose input is perturbed, 0-based; negative numbers count from the top"
     )
     position: Literal["between_layers", "within_layers", "both"] = Field(
         "between_layers", description="before each layer, before its feed-forward part, or both (appendix G)"
     )
     hidden_dropout: Literal["off", "keep"] = "off"
-    passes: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        None, description="named passes that get noise; all by default"
-    )
+    passes: SomeItems[str] | None = Field(None, description="named passes that get noise; all by default")
 
 
 class Hype(Regulariser):
@@ -79,11 +78,7 @@ class Hype(Regulariser):
         if current is None:
             return tensor
         generator = self.trainee.generator("hype.noise", *current.key, site.index, position)
-        if self.options.distribution == "uniform_one_sided":
-            noise = torch.rand(tensor.shape, generator=generator, device=tensor.device)
-        else:
-            noise = draw(tensor.shape, self.options.distribution, generator)
-        noise = noise * self.options.scale
+        noise = draw(tensor.shape, self.options.distribution, generator) * self.options.scale
         if passes is not None and any(name not in passes for name, _, _ in current.parts):
             keep = torch.zeros(tensor.shape[site.batch_dim], device=tensor.device)
             for start, stop in (rows for name, *rows in current.parts if name in passes):

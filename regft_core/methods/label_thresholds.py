@@ -63,9 +63,7 @@ class LabelThresholds(Regulariser):
         return [f"it fits thresholds of several labels, and an example of a {task.kind} task has one answer"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.heads import last_linear
-
-        self._head = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
+        self._head = trainee.output_layer()
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Learns nothing; remembers the rows that are set aside."""

@@ -94,9 +94,7 @@ class LinearHead(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.heads import last_linear
-
-        self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
+        self._name = trainee.output_layer()
         trainee.model.requires_grad_(False)
         for parameter in self._linear().parameters():
             parameter.requires_grad_(True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from regft_core.hooks.base import Declares, Description, Handed, Regulariser, St
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.names import suggestion
+from regft_core.schema import SomeItems
 
 if TYPE_CHECKING:
     from regft_core.models.weight_views import LowRank
@@ -41,7 +42,7 @@ class LoraConfig(StrictModel):
     alpha: float = Field(16.0, gt=0, description="the product is scaled by alpha / rank")
     dropout: float = Field(0.1, ge=0, lt=1, description="on what enters A")
     scaling: Literal["rank", "root"] = Field("rank", description="root: alpha over the root of the rank")
-    targets: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = Field(
+    targets: SomeItems[str] | None = Field(
         None, description="last parts of the names of linear modules inside the layers; null: query and value"
     )
 
@@ -68,12 +69,26 @@ class Lora(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        from regft_core.models.weight_views import LowRank
+
         self.additions: dict[str, LowRank] = {}
         self._handles: list[Any] = []
-        targets = self._targets(trainee) if self.options.rank else {}
+        rank = self.options.rank
+        targets = self._targets(trainee) if rank else {}
         trainee.freeze_encoder()
-        if targets:
-            self._attach(trainee, targets)
+        for name, module in targets.items():
+            self.additions[name] = LowRank(
+                module.in_features,
+                module.out_features,
+                rank=rank,
+                scale=self.options.alpha / (rank if self.options.scaling == "rank" else rank**0.5),
+                dropout=self.options.dropout,
+                generator=trainee.generator("lora.initial", name),
+            )
+            self._handles.append(module.register_forward_hook(partial(self._add, self.additions[name])))
+        if targets:  # parameter names have dots between modules and slashes in checkpoints
+            additions = {name.replace(".", ":"): addition for name, addition in self.additions.items()}
+            trainee.attach("lora", torch.nn.ModuleDict(additions))
 
     def _targets(self, trainee: Trainee) -> dict[str, torch.nn.Linear]:
         """Linear modules to add to, by path; ModelError when one of the chosen names is nowhere."""
@@ -91,24 +106,6 @@ class Lora(Regulariser):
                 )
         chosen = self.options.targets or QUERY_VALUE
         return {name: module for name, module in linear.items() if name.rsplit(".", 1)[1] in chosen}
-
-    def _attach(self, trainee: Trainee, targets: Mapping[str, torch.nn.Linear]) -> None:
-        from regft_core.models.weight_views import LowRank
-
-        rank = self.options.rank
-        scale = self.options.alpha / (rank if self.options.scaling == "rank" else rank**0.5)
-        for name, module in targets.items():
-            self.additions[name] = LowRank(
-                module.in_features,
-                module.out_features,
-                rank=rank,
-                scale=scale,
-                dropout=self.options.dropout,
-                generator=trainee.generator("lora.initial", name),
-            )
-            self._handles.append(module.register_forward_hook(partial(self._add, self.additions[name])))
-        # Parameter names have dots between modules and slashes in checkpoints.
-        trainee.attach("lora", torch.nn.ModuleDict({name.replace(".", ":"): a for name, a in self.additions.items()}))
 
     def _add(self, addition: LowRank, module: torch.nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         return output + addition.addition(args[0], self.trainee.model.training)

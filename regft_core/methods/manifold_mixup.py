@@ -31,7 +31,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -39,13 +39,14 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee, reads_labels
 from regft_core.lazy import torch
+from regft_core.schema import SomeItems
 
 MIXED = "mixed"
 
 
 class ManifoldMixupConfig(StrictModel):
     alpha: float = Field(16.0, ge=0, description="of Beta(alpha, alpha), which draws the share; large: near one half")
-    layers: Literal["all"] | Annotated[tuple[int, ...], Field(strict=False, min_length=1)] = Field(
+    layers: Literal["all"] | SomeItems[int] = Field(
         "all", description="one is drawn per step and its input mixed; 0-based, negative numbers count from the top"
     )
     mixes: Literal["both", "states", "labels"] = Field("both", description="states, labels: the other is the row's own")
@@ -127,7 +128,6 @@ class ManifoldMixup(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         draw, batch, mixes = self.drawn(step), step.batch, self.options.mixes
-        # It stays until the next step: gradient checkpointing runs the hooks again in the backward pass.
         self.draw = None if mixes == "labels" else draw
         if mixes != "labels":
             batch = with_partners(batch, draw.partner, self.trainee.grouped)

@@ -182,7 +182,7 @@ class MaskTuning(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """The masked pass with its loss, then the filled pass with the task's (equation 1)."""
-        positions = self.positions(step, self.options.mask_rate)
+        positions = masked_positions(self, step)
         if self.options.fill == "mask":
             masked = with_tokens(step.batch, positions, self.mask_token)
             loss = step.task_loss(step.forward("masked", batch=masked))
@@ -205,11 +205,6 @@ class MaskTuning(Regulariser):
         loss = (1 - alpha) * step.task_loss(step.forward("filled", batch=batch))
         step.backward(loss)
         return total + loss.detach()
-
-    def positions(self, step: Step, rate: float) -> tuple[Tensor, Tensor]:
-        """(rows, columns) of the tokens to mask in this step."""
-        generator = step.generator("mask_tuning.positions")
-        return masked_positions(step.batch, self.setting.keywords, rate, self.options.selection, generator)
 
     def masked_logits(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor:
         """Vocabulary logits ``[masked positions, V]`` from the masked input, in training mode."""

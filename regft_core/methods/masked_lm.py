@@ -104,11 +104,8 @@ class MaskedLm(Regulariser):
 
     def backward(self, step: Step) -> Tensor:
         """The mean cross-entropy of the masked tokens; 0 where a batch has nothing to mask."""
-        options, generator = self.options, step.generator("masked_lm.positions")
-        rate, rule = options.mask_rate, options.selection
-        positions = masked_positions(step.batch, self.setting.keywords, rate, rule, generator)
-        tokens = self._replacements(step, positions)
-        masked = with_tokens(step.batch, positions, tokens)
+        positions = masked_positions(self, step)
+        masked = with_tokens(step.batch, positions, self._replacements(step, positions))
         _, hidden = step.forward("masked", batch=masked, hidden=True)
         logits = self.head(hidden[positions].float()).float()
         # An empty sum keeps the graph alive when a batch has nothing to mask.

@@ -198,12 +198,6 @@ def perturb(
     return measured
 
 
-def all_finite(tensors: list[Tensor]) -> Tensor:
-    """Whether every entry of every tensor is a finite number, as one boolean on their device."""
-    largest = torch.stack(torch._foreach_norm(tensors, ord=math.inf)) if tensors else torch.zeros(1)
-    return largest.isfinite().all()
-
-
 class Pats(Regulariser):
     name = "pats"
     Config = PatsConfig
@@ -252,66 +246,56 @@ class Pats(Regulariser):
                     self.averages[name] = torch.zeros_like(parameter)
             gradients = [gradient_of for name, _ in targets if (gradient_of := step.gradient(name)) is not None]
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
-            self._finite = all_finite(gradients) if step.scaler is not None else None
+            self._finite = step.finite()
             weights: list[Tensor] = [p for _, p in targets]
             averages = [self.averages[name] for name, _ in targets]
             if self.trainee.grouped:
                 move_averages(averages, weights, gradients, self.options, self._finite)
                 return
-            for average, weight, gradient in zip(averages, weights, gradients, strict=True):
-                self._move(average, weight, gradient)
-
-    def _move(self, average: Tensor, weight: Tensor, gradient: Tensor) -> None:
-        before = average.clone() if self._finite is not None else None
-        for part, own, slope in chunked(average, weight, gradient):
-            update_sensitivity(part, own, slope, self.options, self._scratch.like(part))
-        if before is not None and self._finite is not None:
-            average.copy_(torch.where(self._finite, average, before))
+            if self._finite is not None and not self._finite:  # to look costs nothing on a CPU
+                return
+            for tensors in zip(averages, weights, gradients, strict=True):
+                for part, own, slope in chunked(*tensors):
+                    update_sensitivity(part, own, slope, self.options, self._scratch.like(part))
 
     def perturb_weights(self, step: Step) -> None:
         """Add the noise to the updated fp32 weights (equation 4 and algorithm 1, line 14)."""
-        generator = step.generator("pats.noise")
-        logging = step.index % LOG_EVERY == 0
-        largest, squares = [], []
+        generator, logging = step.generator("pats.noise"), step.index % LOG_EVERY == 0
         with torch.no_grad():
             targets = self._targets()
+            weights: list[Tensor] = [p for _, p in targets]
+            averages = [self.averages[name] for name, _ in targets]
+            moves = [step.movable(name) for name, _ in targets]
             if self.trainee.grouped:
-                weights: list[Tensor] = [p for _, p in targets]
-                averages = [self.averages[name] for name, _ in targets]
-                moves = [step.movable(name) for name, _ in targets]
                 measured = perturb(weights, averages, self.options, generator, self._finite, logging, moves)
-                largest, squares = [one for one, _ in measured], [two for _, two in measured]
             else:
-                for name, parameter in targets:
-                    top, noise = self._perturb(parameter, self.averages[name], generator, logging, step.movable(name))
-                    if top is not None:
-                        largest.append(top)
-                        squares.append(torch.stack([noise.square().sum(), parameter.square().sum()]))
-            if logging and largest:
-                self._log(step.index, torch.stack(largest).max(), torch.stack(squares).sum(0))
+                each = zip(weights, averages, moves, strict=True)
+                measured = [part for own in each for part in self._perturb(*own, generator, logging)]
+            if measured:
+                largest, squares = (torch.stack(values) for values in zip(*measured, strict=True))
+                noise, own_squares = squares.sum(0)
+                self.diagnostics.log("pats.max_noise_std", step.index, float(largest.max()))
+                self.diagnostics.log("pats.noise_to_weight_rms", step.index, float((noise / own_squares).sqrt()))
 
     def _perturb(
-        self, parameter: Tensor, average: Tensor, generator: torch.Generator, logging: bool, moves: Tensor | None
-    ) -> tuple[Tensor | None, Tensor]:
-        """Noise on one tensor on a CPU: the largest standard deviation where it is logged, and the noise."""
+        self, parameter: Tensor, average: Tensor, moves: Tensor | None, generator: torch.Generator, logging: bool
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Noise on one tensor on a CPU; returns, where ``logging``, what :func:`perturb` returns of a group."""
         options = self.options
         buffer = self._buffer.like(parameter)
         chosen = choose(parameter.numel(), options.probability, generator, buffer)
         if logging or options.intensity == "uniform":  # what is read of all entries
             everywhere = noise_std(average, options, out=self._scratch.like(average))
-            top, std = everywhere.max() if logging else None, everywhere.view(-1)[chosen]
+            std = everywhere.view(-1)[chosen]
         else:
             scale = average.mean() * options.strength
-            top, std = None, noise_std(average.view(-1)[chosen], options, scale=scale)
+            std = noise_std(average.view(-1)[chosen], options, scale=scale)
         if self._finite is not None:
             std = std * self._finite
         if moves is not None:
             std = std * moves.reshape(-1)[chosen]
-        return top, add_sparse_noise(parameter, std, chosen, generator, buffer)
-
-    def _log(self, index: int, largest: Tensor, squares: Tensor) -> None:
-        self.diagnostics.log("pats.max_noise_std", index, float(largest))
-        self.diagnostics.log("pats.noise_to_weight_rms", index, float((squares[0] / squares[1]).sqrt()))
+        noise = add_sparse_noise(parameter, std, chosen, generator, buffer)
+        return [(everywhere.max(), torch.stack([noise.square().sum(), parameter.square().sum()]))] if logging else []
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """Mean sensitivity of each perturbed tensor after the last step, for tables and figures."""
@@ -321,5 +305,4 @@ class Pats(Regulariser):
         return {f"sensitivity/{name}": value for name, value in self.averages.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        for name, value in behind("sensitivity/", state).items():
-            self.averages[name] = value.to(self.trainee.raw(name).device).clone()
+        self.averages = behind("sensitivity/", state)

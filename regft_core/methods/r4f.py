@@ -36,10 +36,9 @@ class R4f(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.heads import last_linear
         from regft_core.models.weight_views import SpectralView
 
-        self.weight = f"{last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)}.weight"
+        self.weight = f"{trainee.output_layer()}.weight"
         if not trainee.raw(self.weight).requires_grad:
             raise ModelError(
                 "head-not-trained",

@@ -96,9 +96,8 @@ class RecAdam(Regulariser):
     def check_options(cls, options: RecAdamConfig, phase: Phase) -> list[str]:
         problems = []
         if options.annealing == "constant":
-            if options.start == "random":
-                problems.append("annealing: constant pulls nowhere, so start: random would throw the pretraining away")
-            return problems
+            idle = "annealing: constant pulls nowhere, so start: random would throw the pretraining away"
+            return [idle] if options.start == "random" else []
         if options.annealing == "linear" and options.rate is not None:
             problems.append("rate is the steepness of the sigmoid; remove it with annealing: linear")
         step = phase.training.learning_rate * (options.strength or 0.0)

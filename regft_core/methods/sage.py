@@ -66,16 +66,7 @@ class Sage(Regulariser):
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
         from regft_core.training.update_rules import SensitivityGuided
 
-        self._optimizer = SensitivityGuided(
-            groups,
-            names=self.trainee.sites.perturbable,
-            base=self.options.base,
-            betas=training.betas,
-            eps=training.epsilon,
-            decay=self.options.decay,
-            mean=self.options.multiplier == "mean",
-            released=self.options.variant == "released",
-        )
+        self._optimizer = SensitivityGuided(groups, self.trainee.sites.perturbable, training, self.options)
         return self._optimizer
 
     def observe_gradients(self, step: Step) -> None:

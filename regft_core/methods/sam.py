@@ -58,16 +58,12 @@ def moves(
     Args:
         eta: None measures the plain length; else the length in units of |w| + eta, biases in units of 1.
     """
-    scales = {name: 1.0 if eta is None or _is_bias(name) else w.detach().abs() + eta for name, w in weights.items()}
+    scales = {n: 1.0 if eta is None or n.endswith("bias") else w.detach().abs() + eta for n, w in weights.items()}
     scaled = {name: direction * scales[name] for name, direction in directions.items()}
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(scaled.values()))))
     # No gradient (or one that fp16 overflowed, whose step the scaler skips) gives no direction.
     size = torch.where((norm > 0) & norm.isfinite(), radius / norm, 0.0)
     return {name: torch.where(size > 0, size * one * scales[name], 0.0) for name, one in scaled.items()}
-
-
-def _is_bias(name: str) -> bool:
-    return name.rsplit(".", 1)[-1].endswith("bias")
 
 
 class Sam(Regulariser):

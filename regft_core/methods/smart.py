@@ -41,7 +41,7 @@ from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.training.distances import divergence, kl
-from regft_core.training.perturbation import WordPerturbation, example_maxima, token_draws
+from regft_core.training.perturbation import WINDOWS, WordPerturbation, example_maxima, token_draws
 
 ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
 #: Share of the steps after which the moving average gets its later momentum.
@@ -62,15 +62,13 @@ class SmartConfig(StrictModel):
 
     @property
     def mu(self) -> float:
-        if self.proximal is not None:
-            return float(self.proximal)
-        return 1.0 if self.variant == "paper" else 0.0
+        usual = 1.0 if self.variant == "paper" else 0.0
+        return usual if self.proximal is None else self.proximal
 
     @property
     def eta(self) -> float:
-        if self.step_size is not None:
-            return float(self.step_size)
-        return 1e-3 if self.variant == "paper" else 1e-5
+        usual = 1e-3 if self.variant == "paper" else 1e-5
+        return usual if self.step_size is None else self.step_size
 
 
 class Smart(Regulariser):
@@ -78,7 +76,11 @@ class Smart(Regulariser):
     Config = SmartConfig
     off = {"weight": 0.0, "proximal": 0.0}
     controls = {
-        "random": Flip({"direction": "random"}, "the noise is random, not the result of an ascent"),
+        "random": Flip(
+            {"direction": "random"},
+            "the noise is random, not the result of an ascent",
+            when=lambda options: options.weight > 0,
+        ),
         "no_proximal": Flip({"proximal": 0.0}, "no proximal term", when=lambda options: options.mu > 0),
         "proximal_only": Flip({"weight": 0.0}, "no smoothness term, so no noise", when=lambda options: options.mu > 0),
     }
@@ -111,9 +113,7 @@ class Smart(Regulariser):
             description=Description(
                 cost=Cost(passes + len(past), passes),
                 smallest_effect=effect or None,
-                refused={
-                    "windows": "its perturbation is measured over the rows of an example, whose number would vary"
-                },
+                refused={"windows": WINDOWS},
             ),
         )
 
@@ -264,7 +264,7 @@ class Smart(Regulariser):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         if self.options.mu > 0:
-            self.past = {name: state[name].to(value.device).clone() for name, value in self._past().items()}
+            self.past = state
 
 
 def per_token(value: Tensor) -> Tensor:

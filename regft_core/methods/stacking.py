@@ -34,8 +34,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
-from regft_core.data.encode import encode
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import (
@@ -177,7 +175,7 @@ class Stacking(Regulariser):
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         vectors = tuned = None
         if trainee is not None and self.declares.reads == "encoder":
-            batches = list(self._batches(trainee, examples))
+            batches = list(trainee.batches(examples, self.setting, getattr(trainee.model, "rows_per_example", 1)))
             order = np.argsort([index for batch in batches for index in batch.host_indices])
             vectors = self._vectors(trainee, batches)[order]
             if beside := behind(BESIDE, kept):
@@ -219,10 +217,8 @@ class Stacking(Regulariser):
     def _vectors(self, trainee: Trainee, batches: Iterable[Batch]) -> Array:
         """[n, d]: what the last linear of the head receives of every row, as ``linear_head`` reads it."""
         from regft_core.models import features
-        from regft_core.models.heads import last_linear
 
-        linear = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
-        answer = features.answers(trainee.model, linear, trainee.features)
+        answer = features.answers(trainee.model, trainee.output_layer(), trainee.features)
         trainee.model.eval()
         with torch.inference_mode():
             found = [answer(batch)[0].double().cpu() for batch in batches]
@@ -238,11 +234,3 @@ class Stacking(Regulariser):
         with torch.inference_mode():
             outputs = [classify(self._model, batch.model_inputs(), padded=batch.padded)[0] for batch in batches]
             return torch.cat(outputs).double().cpu().numpy()
-
-    def _batches(self, trainee: Trainee, examples: Sequence[Example]) -> Iterable[Batch]:
-        """The batches of evaluation: rows of similar length together, the longest first."""
-        each = getattr(trainee.model, "rows_per_example", 1)
-        limit = self.setting.max_length or trainee.tokenizer.model_max_length
-        encoded = encode(examples, trainee.tokenizer, limit, rows_per_example=each, reading=self.setting.reading)
-        for rows in evaluation_batches(encoded, evaluation_tokens(trainee.device)):
-            yield collate(encoded, rows, padding_of(trainee.tokenizer), self.setting.kind).to(trainee.device)

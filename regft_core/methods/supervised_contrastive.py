@@ -107,10 +107,8 @@ class SupervisedContrastive(Regulariser):
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """Return the term that turns the plain loss into (1 - weight) * CE + weight * SCL."""
         assert main.hidden is not None
-        labels = step.batch.labels
-        if self.options.labels == "permuted":
-            generator = step.generator("supervised_contrastive.labels")
-            labels = labels[torch.randperm(len(labels), generator=generator, device=labels.device)]
+        permuted = self.options.labels == "permuted"
+        labels = step.shuffled_labels("supervised_contrastive.labels") if permuted else step.batch.labels
         read, self.read = self.read, None
         vectors = summary_vectors(self.trainee.model, main.hidden, step.batch.attention_mask) if read is None else read
         each = supervised_contrastive(vectors.float(), labels, self.options.temperature)

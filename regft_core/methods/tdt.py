@@ -45,7 +45,6 @@ from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.models.poolings import mean
-from regft_core.rng import derive
 from regft_core.schema import Inconsistency
 from regft_core.training import distances
 from regft_core.training.perturbation import as_read
@@ -173,16 +172,11 @@ class Tdt(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.load import draw_parameters
-
-        config: Any = trainee.model.config
         self.views = self.declares.passes
         self.seen: list[tuple[Tensor, Tensor]] = []
         hard = self.options.mode == "hard"
         self.mask_token = trainee.mask_token("tdt.mode: hard") if hard else -1
-        unit = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, 2 if hard else 1)
-        draw_parameters([unit], config, derive(trainee.seed, "tdt.confidence"))
-        self.unit = trainee.attach("tdt", unit)
+        self.unit = trainee.attach_linear("tdt", "tdt.confidence", 2 if hard else 1)
         encoder: Any = getattr(trainee.model.base_model, "encoder", None)
         #: DeBERTa's convolution also reads padding, which therefore stays as it is.
         self._sees_padding = getattr(encoder, "conv", None) is not None

@@ -33,7 +33,13 @@ class TopKLayers(Regulariser):
     name = "top_k_layers"
     Config = TopKLayersConfig
     off = {"layers": "all", "embeddings": True, "pooler": True}
-    controls = {"bottom": Flip({"end": "bottom"}, "as many layers are trained, from the bottom")}
+    controls = {
+        "bottom": Flip(
+            {"end": "bottom"},
+            "as many layers are trained, from the bottom",
+            when=lambda options: options.layers not in (0, "all"),
+        )
+    }
     sources = {
         "layers": "ours: the smallest that trains any layer",
         "embeddings": "ours: frozen like the layers above them",

@@ -55,7 +55,13 @@ class Uda(Regulariser):
     name = "uda"
     Config = UdaConfig
     off = {"weight": 0.0, "annealing": "none"}
-    controls = {"unhidden": Flip({"hide": 0.0}, "no token is hidden, so dropout alone tells the two passes apart")}
+    controls = {
+        "unhidden": Flip(
+            {"hide": 0.0},
+            "no token is hidden, so dropout alone tells the two passes apart",
+            when=lambda options: options.weight > 0,
+        )
+    }
     sources = {
         "ratio": "code: google-research/uda text/scripts/run_base_uda.sh:30",
         "weight": "code: google-research/uda text/scripts/run_base_uda.sh:34",
@@ -95,7 +101,8 @@ class Uda(Regulariser):
         return [f"its targets are the probabilities of labels without order, one a text; the kind is {task.kind}"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.mask_token = trainee.mask_token(self.name)
+        if self.options.weight:
+            self.mask_token = trainee.mask_token(self.name)
 
     def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor:
         """The task's loss of logits ``[B, K]``, over the rows whose label is not learned yet under ``annealing``."""

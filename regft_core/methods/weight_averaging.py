@@ -114,5 +114,4 @@ class WeightAveraging(Regulariser):
         return {f"average/{name}": value for name, value in self.averages.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        averages = behind("average/", state)
-        self.averages = {name: value.to(self.trainee.device).clone() for name, value in averages.items()}
+        self.averages = behind("average/", state)

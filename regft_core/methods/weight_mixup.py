@@ -222,9 +222,8 @@ class WeightMixup(Regulariser):
         return {**self._attention(), "form": torch.tensor(float(FORMS.index(self.options.form)))}
 
     def _decay(self) -> float:
-        if self.options.attention_weight_decay is not None:
-            return self.options.attention_weight_decay
-        return 0.01 if self.options.variant == "paper" else 0.0
+        given, usual = self.options.attention_weight_decay, 0.01 if self.options.variant == "paper" else 0.0
+        return usual if given is None else given
 
     def _two_level_step(self) -> TwoLevelStep:
         from regft_core.training.two_level import TwoLevelStep

@@ -58,11 +58,10 @@ class WiseFt(Regulariser):
 
     @classmethod
     def check_options(cls, options: WiseFtConfig, phase: Phase) -> list[str]:
-        problems: list[str] = []
+        problems = []
         if options.start is not None:
-            if phase.training.epochs:
-                problems.append(f"it mixes with phase '{options.start}' in a phase without steps; set epochs: 0")
-            return problems
+            without = f"it mixes with phase '{options.start}' in a phase without steps; set epochs: 0"
+            return [without] if phase.training.epochs else []
         if cls.declare(options).active and phase.training.epochs == 0:
             problems.append(
                 "a phase without steps leaves nothing to interpolate; give it epochs, or name an earlier phase: start"

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
-from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.hooks.base import Declares, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Tensor, Trainee
@@ -68,19 +66,14 @@ class ZeroShotSimilarity(Regulariser):
         from regft_core.models.features import token_means
 
         rows = [Example(str(i), text, None, 0) for i, text in enumerate(texts)]
-        limit = self.setting.max_length or trainee.tokenizer.model_max_length
-        encoded = encode(rows, trainee.tokenizer, limit, reading=self.setting.reading)
-        embeddings: Tensor | None = None
+        places, vectors = list[int](), list[Tensor]()
         trainee.model.eval()
         means = token_means(trainee.model, trainee.features)
         with torch.inference_mode():
-            for chosen in evaluation_batches(encoded, evaluation_tokens(trainee.device)):
-                batch = collate(encoded, chosen, padding_of(trainee.tokenizer))
-                vectors = means(batch.to(trainee.device))
-                embeddings = vectors.new_empty(len(rows), vectors.shape[1]) if embeddings is None else embeddings
-                embeddings[chosen] = vectors
-        assert embeddings is not None
-        return embeddings
+            for batch in trainee.batches(rows, self.setting):
+                places += batch.host_indices
+                vectors.append(means(batch))
+            return torch.cat(vectors)[torch.tensor(places).argsort()]
 
 
 def to_range(cosine: Tensor, lowest: float, value_range: tuple[float, float]) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from regft_core.data.batches import Batch
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
-from regft_core.hooks.declare import Handed, Tensor
+from regft_core.hooks.declare import Handed, Step, Tensor
 from regft_core.lazy import np, torch
 
 #: Mark of a result.
@@ -31,11 +31,13 @@ def maskable(batch: Batch, keywords: int) -> Tensor:
     return (batch.segment >= 0) & (batch.segment != keywords)
 
 
-def masked_positions(
-    batch: Batch, keywords: int, rate: float, rule: str, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """(rows, columns) of the tokens to mask, by :func:`choose_positions`; only ``bernoulli`` waits for a device."""
-    chosen = choose_positions(maskable(batch, keywords), rate, rule, generator)
+def masked_positions(method: Regulariser, step: Step) -> tuple[Tensor, Tensor]:
+    """(rows, columns) of the tokens to mask in a step, by the method's options ``mask_rate`` and ``selection``.
+
+    Only ``bernoulli`` waits for a device.
+    """
+    batch, keywords, rate, rule = step.batch, step.setting.keywords, method.options.mask_rate, method.options.selection
+    chosen = choose_positions(maskable(batch, keywords), rate, rule, step.generator(f"{method.name}.positions"))
     if rule == "bernoulli" or not batch.ordinary:
         rows, columns = chosen.nonzero(as_tuple=True)
         return rows, columns

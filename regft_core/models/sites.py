@@ -69,7 +69,7 @@ class Sites:
 
     def no_decay(self, name: str) -> bool:
         """Whether a parameter is exempt from weight decay: biases and the weights of norms."""
-        return name in self.layer_norms or name.rsplit(".", 1)[-1].endswith("bias")
+        return name in self.layer_norms or name.endswith("bias")
 
 
 def find_sites(model: Any) -> Sites:

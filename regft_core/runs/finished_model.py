@@ -198,12 +198,11 @@ class FinishedModel:
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
         """The batches of evaluation, longest texts first; raises Unfit where texts are read in windows."""
-        from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, padding_of
+        from regft_core.data.batches import read_in_batches
 
         if encoded.windows is not None:
             raise Unfit(BY_WINDOWS)
-        for indices in evaluation_batches(encoded, evaluation_tokens(self._device)):
-            yield collate(encoded, indices, padding_of(self.tokenizer), self._task["kind"]).to(self._device)
+        yield from read_in_batches(encoded, self.tokenizer, self._device, self._task["kind"])
 
     def training_rows(self) -> list[Example]:
         """The rows of fine-tuning, before any is set aside; raises Unfit for another task's, or without labels."""

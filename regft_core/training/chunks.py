@@ -60,6 +60,12 @@ def groups_within(sizes: Sequence[int], limit: int) -> list[range]:
     return [*groups, range(start, len(sizes))] if sizes else []
 
 
+def all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether every entry of every tensor is a finite number, as one boolean on their device."""
+    largest = torch.stack(torch._foreach_norm(list(tensors), ord=math.inf)) if tensors else torch.zeros(1)
+    return largest.isfinite().all()
+
+
 def quantile_cut(tensors: Sequence[Tensor], q: float) -> float:
     """The smallest entry that is not below the quantile ``q`` over all entries of all tensors.
 

@@ -8,14 +8,19 @@ from typing import Literal
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
 
-Law = Literal["normal", "uniform", "sign"]
+#: Why a method with a perturbation of its own does not run on texts in windows.
+WINDOWS = "its perturbation is measured over the rows of an example, whose number would vary"
+Law = Literal["normal", "uniform", "uniform_one_sided", "sign"]
 
 
 def draw(shape: Sequence[int], law: Law, generator: torch.Generator) -> Tensor:
-    """fp32 draws: standard normal, uniform on [-1, 1), or -1 and 1 alike."""
+    """fp32 draws: standard normal, uniform on [-1, 1) or, one-sided, on [0, 1), or -1 and 1 alike."""
     if law == "normal":
         return torch.randn(shape, generator=generator, device=generator.device)
-    uniform = torch.rand(shape, generator=generator, device=generator.device) * 2 - 1
+    one_sided = torch.rand(shape, generator=generator, device=generator.device)
+    if law == "uniform_one_sided":
+        return one_sided
+    uniform = one_sided * 2 - 1
     return uniform if law == "uniform" else torch.where(uniform < 0, -1.0, 1.0)
 
 

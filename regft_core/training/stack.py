@@ -215,7 +215,8 @@ class Stack:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore :meth:`state`."""
         for r in self.regularisers:
-            r.load_state(behind(f"{r.name}.", state))
+            own = behind(f"{r.name}.", state)
+            r.load_state({name: tensor.to(r.trainee.device, copy=True) for name, tensor in own.items()})
 
     # ------------------------------------------------------------------------- after the loop
 

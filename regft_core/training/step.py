@@ -23,6 +23,7 @@ from regft_core.models.features import answers
 from regft_core.models.heads import DTYPES, autocast, evaluating
 from regft_core.models.sites import classify
 from regft_core.rng import derive
+from regft_core.training.chunks import all_finite
 from regft_core.training.trainee import Pass, Trainee
 
 if TYPE_CHECKING:
@@ -238,6 +239,11 @@ class Step:
         """Return which entries of a tensor the gradient masks of this step let move; None: all."""
         return self.moves.get(name)
 
+    def shuffled_labels(self, purpose: str) -> Tensor:
+        """The labels of the batch in a random order of its own."""
+        labels = self.batch.labels
+        return labels[torch.randperm(len(labels), generator=self.generator(purpose), device=labels.device)]
+
     def backward(self, loss: Tensor, passes: float = 1.0) -> None:
         """Accumulate the gradient of the scalar ``loss``; ``passes`` counts batch-sized backward passes."""
         loss = loss * self.share if self.share != 1.0 else loss
@@ -253,6 +259,15 @@ class Step:
         self.backward_passes += passes
         self.graph_passes = max(0.0, self.graph_passes - passes)
         return gradients(loss, inputs)
+
+    def finite(self) -> Tensor | None:
+        """Under fp16 whether the gradient is finite, as one boolean on its device; else None: nobody asks in a step.
+
+        The scaler skips a step that overflowed in any tensor. Reading the boolean waits for a GPU.
+        """
+        if self.scaler is None:
+            return None
+        return all_finite([p.grad for _, p in self.trainee.named_trainable() if p.grad is not None])
 
     def generator(self, purpose: str, *key: str | int) -> torch.Generator:
         """Generator of one method's purpose (``hype.noise``) in this step and batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from regft_core.data.batches import Batch, read_in_batches
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
 from regft_core.errors import ModelError
-from regft_core.hooks.declare import Anchor, ParameterGroup
+from regft_core.hooks.declare import Anchor, ParameterGroup, Setting
 from regft_core.models.heads import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
@@ -67,8 +70,7 @@ class Trainee:
     def __post_init__(self) -> None:
         self.sites = find_sites(self.model)
         if self.scale is not None:
-            outputs: int = self.model.config.num_labels  # type: ignore[assignment,union-attr]
-            layer = last_linear(self.model, self.sites.head, outputs)
+            layer = self.output_layer()
             #: The weights that hold the scale of the targets where they are stored.
             self._scaled = f"{layer}.weight", f"{layer}.bias"
         self.hooks = SiteHooks(self.model, self.sites)
@@ -79,6 +81,11 @@ class Trainee:
         self.plain_names = tuple(name for name, _ in self.model.named_parameters())
         #: Tensors without pretrained values: the new head, and what the phase draws anew (:meth:`renew`).
         self.new = set(self.sites.head)
+
+    def output_layer(self) -> str:
+        """Name of the head's last linear, which gives the logits or the value. ModelError without a bias."""
+        outputs: int = self.model.config.num_labels  # type: ignore[assignment,union-attr]
+        return last_linear(self.model, self.sites.head, outputs)
 
     def module_of(self, name: str) -> tuple[nn.Module, str]:
         """The module that holds plain parameter ``name``, and the attribute's name."""
@@ -196,6 +203,15 @@ class Trainee:
         self.attached[name] = module.to(self.device)
         return self.attached[name]
 
+    def attach_linear(self, name: str, stream: str, outputs: int, *, bias: bool = True) -> nn.Module:
+        """Add a linear map of hidden states to ``outputs``, drawn as its family draws it from the seed's stream."""
+        from regft_core.models.load import draw_parameters
+
+        config: Any = self.model.config
+        linear = nn.utils.skip_init(nn.Linear, config.hidden_size, outputs, bias=bias)
+        draw_parameters([linear], config, derive(self.seed, stream))
+        return self.attach(name, linear)
+
     def state(self) -> dict[str, Tensor]:
         """Everything that a checkpoint needs: raw tensors, buffers, attached modules; tied parameters once."""
         unique: dict[int, tuple[str, Tensor]] = {}
@@ -234,6 +250,12 @@ class Trainee:
             weights[weight] = (weights[weight].double() * self.scale.deviation).to(weights[weight].dtype)
             weights[bias] = self.scale.in_units(weights[bias].double()).to(weights[bias].dtype)
         return weights
+
+    def batches(self, examples: Sequence[Example], setting: Setting, rows_per_example: int = 1) -> Iterator[Batch]:
+        """The batches of evaluation of raw ``examples``, whose numbers are their places."""
+        limit, reading = setting.max_length or self.tokenizer.model_max_length, setting.reading
+        encoded = encode(examples, self.tokenizer, limit, rows_per_example=rows_per_example, reading=reading)
+        yield from read_in_batches(encoded, self.tokenizer, self.device, setting.kind)
 
     def generator(self, *key: str | int, on_host: bool = False) -> torch.Generator:
         """A generator on the training device (or ``on_host``), determined by the seed, the phase and ``key``."""

@@ -63,24 +63,14 @@ class SensitivityGuided(torch.optim.Optimizer):
     I is the entry's sensitivity ``|weight * gradient|``, A its moving average, which already includes I.
     Other parameters get the base rule.
 
-    ``decay`` is that of the moving average. With ``mean`` every entry gets the mean factor of its tensor. With
-    ``released`` weight decay, bias correction and epsilon are as in the released code, see ``methods/sage.py``.
+    ``options`` are those of ``methods/sage.py``, which says how the variant ``released`` differs.
     """
 
     def __init__(
-        self,
-        groups: list[dict[str, Any]],
-        *,
-        names: Collection[str],
-        base: str,
-        betas: tuple[float, float],
-        eps: float,
-        decay: float,
-        mean: bool = False,
-        released: bool = False,
+        self, groups: list[dict[str, Any]], names: Collection[str], training: TrainingConfig, options: Any
     ) -> None:
-        self.base, self.betas, self.eps, self.decay = base, betas, eps, decay
-        self.mean, self.released = mean, released
+        self.base, self.betas, self.eps, self.decay = options.base, training.betas, training.epsilon, options.decay
+        self.mean, self.released = options.multiplier == "mean", options.variant == "released"
         self.guided = frozenset(names)
         #: Sensitivities of the coming step by name, where they are not those of ``.grad``.
         self.observed: dict[str, Tensor] = {}

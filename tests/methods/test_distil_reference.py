@@ -4,14 +4,17 @@ the model itself to texts without labels (UDA: Xie et al., 2020; FixMatch: Sohn 
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed, MainPass
 from regft_core.kinds.regression import Scale
 from regft_core.methods.uda import HIDDEN, TARGETS, released
+from tests.errors import raises_code
 from tests.methods.harness import STILL, Bench, same, watched
 
 #: Of the student's two logits in four rows.
@@ -188,6 +191,16 @@ def test_a_step_reads_texts_of_its_own_and_hides_some_of_their_tokens() -> None:
     assert set(hidden.input_ids[moved].tolist()) == {mask}
     assert not torch.equal(run.step(1).texts().indices, texts.indices)
     assert same({"ids": run.step().texts().input_ids}, {"ids": texts.input_ids})
+
+
+def test_annealing_alone_needs_no_mask_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Bench([("uda", {})])
+    monkeypatch.setattr(run.trainee, "tokenizer", SimpleNamespace(mask_token_id=None))
+    with raises_code(ModelError, "mask-token-missing"):
+        run.method.prepare(run.trainee, {})
+    alone = Bench([("uda", {"weight": 0.0})])
+    monkeypatch.setattr(alone.trainee, "tokenizer", SimpleNamespace(mask_token_id=None))
+    alone.method.prepare(alone.trainee, {})
 
 
 def test_the_answers_to_whole_texts_are_constants() -> None:

@@ -209,7 +209,10 @@ def test_under_fp16_a_step_that_overflows_does_not_enter_the_sums() -> None:
     run = bench(TWO, training=TRAINING.model_copy(update={"precision": "fp16"}))
     step = run.step(scaler=run.loop().scaler)
     step.task_loss(step.forward()).backward()
-    for value, summed in ((float("inf"), set()), (0.0, set(run.method.names))):
-        run.trainee.raw("classifier.weight").grad[0, 0] = value
+    overflows = [(name, float("inf"), set()) for name in ("classifier.weight", "classifier.bias")]
+    for name, value, summed in (*overflows, ("classifier.weight", 0.0, set(run.method.names))):
+        gradient = run.trainee.raw(name).grad.view(-1)
+        before, gradient[0] = gradient[0].clone(), value
         run.method.observe_gradients(step)
         assert set(run.method.sums) == summed
+        gradient[0] = before

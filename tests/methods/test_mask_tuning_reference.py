@@ -11,7 +11,7 @@ from regft_core.contract import laws
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
 from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
-from regft_core.models.masking import choose_positions
+from regft_core.models.masking import choose_positions, masked_positions
 from regft_core.schema.method import Phase
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
@@ -86,7 +86,7 @@ def test_alpha_one_trains_the_masked_lm_alone() -> None:
     reference = bench({"alpha": 1.0}, dropout=STILL)
     assert not any(found[name].any() for name in reference.trainee.sites.head)
     step = reference.step()
-    positions = reference.method.positions(step, 0.05)
+    positions = masked_positions(reference.method, step)
     ids = step.batch.input_ids.clone()
     ids[positions] = reference.tokenizer.mask_token_id
     hidden = reference.model.roberta(input_ids=ids, attention_mask=step.batch.attention_mask)[0]
@@ -114,7 +114,7 @@ def test_oracle_predictions_give_the_plain_loss() -> None:
     for wrong in (0, 1):
         run = bench({"alpha": 0.0})
         step = run.step()
-        gold = step.batch.input_ids[run.method.positions(step, 0.05)]
+        gold = step.batch.input_ids[masked_positions(run.method, step)]
         run.method.filling = lambda step, logits, gold=gold, wrong=wrong: (gold + wrong) % 50 if wrong else gold
         assert torch.equal(run.method.backward(step), expected) == (not wrong)
 
@@ -135,7 +135,7 @@ def test_masked_input_without_the_joint_loss_needs_no_head() -> None:
     step, plain = run.step(), Bench()
     loss, other = run.stack.backward(step), plain.step()
     assert not torch.equal(loss, plain.stack.backward(plain.step()))
-    other.batch.input_ids[run.method.positions(step, 0.05)] = run.tokenizer.mask_token_id
+    other.batch.input_ids[masked_positions(run.method, step)] = run.tokenizer.mask_token_id
     assert torch.equal(loss, plain.stack.backward(other))
 
 
@@ -203,7 +203,7 @@ def test_a_filler_is_the_frozen_masked_lm_of_its_phase(pooling: str) -> None:
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
     # Without dropout the fill depends on the masks alone.
     step = run.step()
-    positions = run.method.positions(step, 0.05)
+    positions = masked_positions(run.method, step)
     assert torch.equal(*(run.method.masked_logits(step, positions) for _ in range(2)))
 
 

@@ -11,7 +11,6 @@ from regft_core.methods import pats
 from regft_core.methods.pats import (
     PatsConfig,
     add_sparse_noise,
-    all_finite,
     choose,
     draw_noise,
     move_averages,
@@ -20,6 +19,7 @@ from regft_core.methods.pats import (
     update_sensitivity,
 )
 from regft_core.schema.training import TrainingConfig
+from regft_core.training.chunks import all_finite
 from tests.methods.harness import Bench, changed
 
 BARE = PatsConfig().model_copy(update={"epsilon": 0.0})  # the formulas without their guard
@@ -159,6 +159,20 @@ def test_many_tensors_at_once_follow_the_formulas_of_one(
     for weight, start, std in zip(weights, before, stds, strict=True):
         torch.testing.assert_close(weight, start + std, rtol=1e-4, atol=1e-6)
     assert max(float(top) for top, _ in measured) == pytest.approx(max(float(std.max()) for std in stds), rel=1e-6)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_under_fp16_a_step_that_overflows_in_the_head_alone_changes_nothing(grouped: bool) -> None:
+    """The scaler skips the step, though the gradients of all perturbed tensors are finite."""
+    run = Bench([("pats", {"strength": 1e-2})], training=ADAMAX, grouped=grouped)
+    step = run.step(scaler=torch.amp.GradScaler("cpu"))
+    step.task_loss(step.forward()).backward()
+    run.trainee.raw("classifier.weight").grad[0, 0] = float("inf")
+    before = {name: parameter.detach().clone() for name, parameter in run.trainee.named_raw()}
+    run.method.observe_gradients(step)
+    run.method.perturb_weights(step)
+    assert not any(average.any() for average in run.method.averages.values())
+    assert all(torch.equal(parameter, before[name]) for name, parameter in run.trainee.named_raw())
 
 
 def test_an_overflowing_step_leaves_averages_and_weights_alone_without_being_asked() -> None:

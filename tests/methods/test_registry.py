@@ -64,6 +64,8 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("fisher", {}, {}, {"name": "finetune"}),
     ("fisher", {}, {}, {"name": "measure"}),
     ("fisher", {}, NONE, {"name": "measure", "repeat": RepeatConfig(times=2)}),
+    ("hype", {"layers": ()}, {}, {}),
+    ("hype", {"passes": ()}, {}, {}),
     ("l2_sp", {"form": "decoupled", "strength": 2000.0}, {}, {}),
     ("label_thresholds", {}, NONE, {"data": DataConfig(split=0.8)}),
     ("linear_head", {}, {}, {"data": DataConfig(labels=False)}),
@@ -143,6 +145,15 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("tdt", {"variant": "released"}, "regression"),
     ("verbaliser", {}, "regression"),
 ]
+#: (regulariser, control, options under which it would train with the bits of its arm)
+WITHOUT_INGREDIENT: list[tuple[str, str, dict[str, Any]]] = [
+    ("freelb", "random", {"steps": 1}),
+    ("freelb", "random", {"ascent_size": 0.0}),
+    ("smart", "random", {"weight": 0.0}),
+    ("top_k_layers", "bottom", {"layers": 0}),
+    ("top_k_layers", "bottom", {"layers": "all"}),
+    ("uda", "unhidden", {"weight": 0.0}),
+]
 #: (regulariser, options, changes of the bench, code)
 ENCODERS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("hype", {"layers": [7]}, {}, "layer-out-of-range"),
@@ -190,3 +201,12 @@ def test_encoders(name: str, options: dict[str, Any], bench: dict[str, Any], cod
     with pytest.raises(RegftError) as refused:
         Bench([(name, options)], **bench)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(("name", "control", "options"), WITHOUT_INGREDIENT)
+def test_an_arm_without_the_ingredient_has_no_control_of_it(name: str, control: str, options: dict[str, Any]) -> None:
+    cls, arm = discover()[name], Bench([(name, options)])
+    flip = cls.controls[control]
+    assert flip.when(cls.Config())
+    assert not flip.when(cls.Config(**options))
+    assert same(arm.train(), Bench([(name, {**options, **flip.options})]).train())

@@ -10,6 +10,7 @@ import torch
 
 from regft_core.methods.l2_sp import penalty
 from regft_core.methods.rec_adam import RecAdamConfig, task_share
+from regft_core.methods.sage import SageConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.optim import optimizer_tensors
 from regft_core.training.optimisers.adamax import DecoupledAdamax
@@ -163,11 +164,13 @@ def test_a_random_start_keeps_the_head_and_is_recalled() -> None:
 # ----------------------------------------------------------------------------------------------------------------- sage
 
 
-def sage(values: list[float], guided: bool = True, decay_weights: float = 0.0, **more: Any) -> Any:
+def sage(
+    values: list[float], guided: bool = True, decay_weights: float = 0.0, epsilon: float = 1e-8, **options: Any
+) -> Any:
     parameter = torch.nn.Parameter(torch.tensor(values))
     group = {"names": ["w"], "params": [parameter], "base_lr": 0.1, "lr": 0.1, "weight_decay": decay_weights}
-    options = {"base": "adamax", "betas": (0.9, 0.999), "eps": 1e-8, "decay": 0.75, **more}
-    return parameter, SensitivityGuided([group], names=["w"] if guided else [], **options)
+    protocol = TrainingConfig(betas=(0.9, 0.999), epsilon=epsilon)
+    return parameter, SensitivityGuided([group], ["w"] if guided else [], protocol, SageConfig(**options))
 
 
 def step(parameter: torch.nn.Parameter, rule: Any, gradient: list[float]) -> torch.Tensor:
@@ -193,7 +196,7 @@ def test_two_steps_by_hand() -> None:
 
 def test_epsilon_is_squared_in_the_factor() -> None:
     """At its usual 1e-8 nobody would see it: sensitivities of 1 stand beside an epsilon of 1/2 here."""
-    parameter, rule = sage([2.0], base="adamax", eps=0.5)
+    parameter, rule = sage([2.0], epsilon=0.5)
     change = step(parameter, rule, [0.5])
     # I = 1, A = 0.25; m / (1 - 0.9) = 0.5, u = |g| + eps = 1.
     assert float(change) == pytest.approx(-0.1 * (0.75 / (0.25 + 0.5**2)) * 0.5)
@@ -241,21 +244,21 @@ def test_weight_decay_of_the_paper_and_of_the_released_code() -> None:
 
     assert change() == pytest.approx(-0.05 * 0.5 * 2.0 - 0.05 * 3 * 1.0, rel=1e-5)
     # Inside the multiplied step, and a first moment of (1 - 0.9) that nothing corrects.
-    assert change(released=True) == pytest.approx(-0.05 * 3 * (0.1 + 0.5 * 2.0), rel=1e-5)
+    assert change(variant="released") == pytest.approx(-0.05 * 3 * (0.1 + 0.5 * 2.0), rel=1e-5)
     # AdamW's first factor is 0, so only the decay is left, here at the rate without its schedule.
-    assert change(released=True, base="adamw") == pytest.approx(-0.1 * 0.5 * 2.0, rel=1e-5)
+    assert change(variant="released", base="adamw") == pytest.approx(-0.1 * 0.5 * 2.0, rel=1e-5)
     assert change(base="adamw") == pytest.approx(-0.05 * 0.5 * 2.0, rel=1e-5)
 
 
 def test_epsilon_of_the_released_adamw_comes_before_the_bias_correction() -> None:
     """g = eps = 1e-3: eps against sqrt(v) / sqrt(1 - beta2) = 1e-3, or against sqrt(v) = 1e-3 sqrt(1 - beta2)."""
-    for released, scale in ((False, 2e-3), (True, 1e-3 + 1e-3 / 0.001**0.5)):
-        parameter, rule = sage([1.0], guided=False, base="adamw", eps=1e-3, released=released)
+    for variant, scale in (("paper", 2e-3), ("released", 1e-3 + 1e-3 / 0.001**0.5)):
+        parameter, rule = sage([1.0], guided=False, base="adamw", epsilon=1e-3, variant=variant)
         assert float(step(parameter, rule, [1e-3])) == pytest.approx(-0.1 * 1e-3 / scale, rel=1e-3)
 
 
 def test_the_control_multiplies_by_the_mean() -> None:
-    parameter, rule = sage([1.0, 1.0, 1.0], mean=True)
+    parameter, rule = sage([1.0, 1.0, 1.0], multiplier="mean")
     step(parameter, rule, [0.1, 0.1, 0.1])
     before = parameter.tolist()
     average = torch.full((3,), 0.25 * 0.1)

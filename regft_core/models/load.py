@@ -21,6 +21,7 @@ from regft_core.models.architectures import Architecture, apply_dropout, archite
 from regft_core.models.checkpoint_files import plain_config
 from regft_core.models.devices import computing_alone, take_fast_products
 from regft_core.models.heads import MaskClassifier, PooledClassifier, masked_lm_head_of, without_pooler
+from regft_core.models.sites import takes_token_types
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
 
@@ -248,7 +249,7 @@ def _refuse_other_faults(
 class SecondEncoder(nn.Module):
     """A masked LM from the classifier's checkpoint: ``encoder``, its ``head``, and whether that is ``pretrained``."""
 
-    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
+    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int) -> None:
         super().__init__()
         # Pooled, so that the encoder has no pooler of its own, which masked LMs do not read.
         classifier = load_classifier(
@@ -256,7 +257,7 @@ class SecondEncoder(nn.Module):
         )
         self.head, self.pretrained = load_masked_lm_head(source, classifier, head_seed=head_seed)
         self.encoder: Any = classifier.base_model
-        self.token_types = token_types
+        self.token_types = takes_token_types(classifier)
 
     def forward(self, batch: Batch) -> Tensor:
         """Last hidden states ``[B, n, H]``."""

@@ -6,10 +6,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from regft_core.kinds._base import Declared, WrongLabel
+from regft_core.lazy import np
+from regft_core.names import nearest
 
 #: A stratified draw of values keeps the shares of this many equally filled bins.
 BINS = 10
@@ -121,8 +122,8 @@ def read_index(value: Any, declared: Declared) -> int:
     if text in labels and not (is_number and labels.index(text) != _index(text, len(labels))):
         return labels.index(text)
     if isinstance(value, bool) or not _INTEGER.fullmatch(text):
-        near = get_close_matches(text, labels, n=1, cutoff=0.6)
-        hint = f", did you mean '{near[0]}'?" if near else ""
+        near = nearest(text, labels)
+        hint = f", did you mean '{near}'?" if near else ""
         raise WrongLabel(f"label {given(value)} is none of labels {_shown(list(labels))}{hint}")
     index = _index(text, len(labels))
     if is_number and text in labels:
@@ -163,8 +164,5 @@ def _shown(names: list[str]) -> str:
 
 def bins(values: Sequence[int | float]) -> list[int]:
     """The bin of each value, of ``BINS`` with equally many; equal values in the order of the rows."""
-    ranked = sorted(range(len(values)), key=lambda row: (values[row], row))
-    found = [0] * len(values)
-    for rank, row in enumerate(ranked):
-        found[row] = rank * BINS // len(values)
-    return found
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    return (ranks * BINS // len(values)).tolist()

@@ -145,12 +145,8 @@ class MaskTuning(Regulariser):
     def _add_second_encoder(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import SecondEncoder
 
-        self.second = SecondEncoder(
-            trainee.source,
-            dropout=self.setting.training.dropout,
-            head_seed=derive(trainee.seed, "mask_tuning.head"),
-            token_types=trainee.sites.token_types,
-        ).to(trainee.device)
+        seed, dropout = derive(trainee.seed, "mask_tuning.head"), self.setting.training.dropout
+        self.second = SecondEncoder(trainee.source, dropout=dropout, head_seed=seed).to(trainee.device)
         self.pretrained = self.second.pretrained
         self.head = self.second.head
         head = own_parameters(self.head, self.second.encoder)

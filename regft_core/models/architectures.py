@@ -68,6 +68,8 @@ class Architecture:
     #: Whether the base model takes finished attention masks, one for all layers (``global``) or one for each kind of
     #: layer (``by_layer``); None: it builds its own without waiting for a device.
     finished_mask: Literal["global", "by_layer"] | None = None
+    #: Whether its code in transformers runs under autocast to bf16 or fp16.
+    half_precision: bool = True
     #: The real token whose last hidden state stands for the text.
     summary: Literal["first", "last"] = "first"
     #: The side of padding that neither a head nor absolute positions read; None: the tokenizer's, either will do.

@@ -8,8 +8,6 @@ would fetch and run (``attn_implementation``).
 from __future__ import annotations
 
 import json
-import os
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +53,7 @@ def refuse_outside(directory: Path) -> None:
     refuse_adapters(directory)
     inside = directory.resolve()
     allowed = (inside, inside.parents[1] / "blobs") if inside.parent.name == "snapshots" else (inside,)
-    paths = (Path(parent, name) for parent, *names in os.walk(directory) for name in chain(*names))
-    for path in filter(Path.is_symlink, paths):
+    for path in filter(Path.is_symlink, directory.rglob("*")):
         try:
             leads_out = not any(path.resolve().is_relative_to(one) for one in allowed)
         except (OSError, RuntimeError):  # to itself

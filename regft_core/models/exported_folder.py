@@ -20,12 +20,11 @@ from regft_core.data.batches import padding_of
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
 from regft_core.models import modeling_regft
-from regft_core.models.architectures import architecture_of
 from regft_core.models.checkpoint_files import is_implementation, plain_config, refuse_outside
 from regft_core.models.devices import take_fast_products
 from regft_core.models.export_record import Served
 from regft_core.models.heads import MaskClassifier, PooledClassifier
-from regft_core.models.load import masked_lm_head_of, quiet, read_tokenizer
+from regft_core.models.load import quiet, read_tokenizer
 from regft_core.models.modeling_regft import RegftClassifier, RegftConfig
 from regft_core.models.sites import takes_token_types
 
@@ -107,8 +106,7 @@ def _as_trained(model: RegftClassifier) -> Any:
     if config.pooling == "head":
         return model.encoder
     if config.pooling == "mask":
-        architecture = architecture_of(model.encoder.config.model_type)
-        classifier = MaskClassifier(model.encoder, masked_lm_head_of(model.encoder, architecture))
+        classifier = MaskClassifier(model.encoder)
         classifier.label_words.copy_(torch.tensor(config.label_words))
         classifier.mask_token.fill_(config.mask_token)
         return classifier.eval()

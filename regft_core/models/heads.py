@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regft_core.catalogue import POOLINGS
 from regft_core.errors import ModelError
 from regft_core.models import poolings as poolings  # so that its code is in the key of whatever pools
-from regft_core.models.architectures import architecture_of
+from regft_core.models.architectures import Architecture, architecture_of
 from regft_core.models.sites import Sites
 
 
@@ -123,6 +123,12 @@ class PooledClassifier(_Classifier):
         return [*(hidden[:, -last.shape[1] :] for hidden in before[-self.layers : -1]), last]
 
 
+def masked_lm_head_of(language_model: Any, architecture: Architecture) -> nn.Module:
+    """Return what follows the encoder in a masked LM, as one module."""
+    modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
+    return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
+
+
 class MaskClassifier(_Classifier):
     """A masked language model with the surface of a transformers classifier, and its family's names of modules."""
 
@@ -130,12 +136,13 @@ class MaskClassifier(_Classifier):
     label_words: Tensor
     mask_token: Tensor
 
-    def __init__(self, language_model: Any, head: nn.Module, *, pretrained: bool = True) -> None:
+    def __init__(self, language_model: Any, *, pretrained: bool = True) -> None:
         super().__init__(language_model.config, language_model.base_model_prefix)
         for name, module in language_model.named_children():
             self.add_module(name, module)
         self.pretrained_head = pretrained
-        self._masked_lm_head = (head,)  # its modules are registered above, under the family's names
+        # In a tuple: its modules are registered above, under the family's names.
+        self._masked_lm_head = (masked_lm_head_of(language_model, architecture_of(self.config.model_type)),)
         self.register_buffer("label_words", torch.zeros(self.config.num_labels, dtype=torch.int64))
         self.register_buffer("mask_token", torch.tensor(-1))
 

@@ -20,7 +20,8 @@ from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling, prepared_mask
 from regft_core.models.checkpoint_files import plain_config
 from regft_core.models.devices import computing_alone, take_fast_products
-from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
+from regft_core.models.heads import MaskClassifier, PooledClassifier, masked_lm_head_of, without_pooler
+from regft_core.models.sites import takes_token_types
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
 
@@ -59,7 +60,6 @@ def load_classifier(
     labels: Sequence[str] | None,
     dropout: DropoutConfig,
     head_seed: int,
-    attn_implementation: str = "sdpa",
     pooling: str = "head",
     rows_per_example: int = 1,
 ) -> Any:
@@ -69,7 +69,6 @@ def load_classifier(
 
     Args:
         kind: a file of ``regft_core/kinds``, which names the outputs by the task's ``labels``, where it has some.
-        attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
         pooling: "head" (the family's own), "mask" (the masked-LM head at a mask), or one of ``poolings``.
         rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
@@ -87,14 +86,14 @@ def load_classifier(
     config.id2label, config.label2id = dict(enumerate(names)), {name: index for index, name in enumerate(names)}
     apply_dropout(config, dropout.hidden, dropout.attention)
     if pooling == "mask":
-        return _mask_classifier(source, config, architecture, attn_implementation, head_seed)
+        return _mask_classifier(source, config, architecture, head_seed)
     if pooling == "head":
-        model, info = _from_pretrained(AutoModelForSequenceClassification, source, config, attn_implementation)
+        model, info = _from_pretrained(AutoModelForSequenceClassification, source, config)
         pooler = [f"{model.base_model_prefix}.{architecture.pooler}"] if architecture.pooler else []
         optional, absent = [*architecture.pretrained_head, *pooler], _absent(info)
         new = (*architecture.head, *(one for one in optional if any(key.startswith(f"{one}.") for key in absent)))
     else:
-        encoder, info = _from_pretrained(AutoModel, source, config, attn_implementation, pooler=False)
+        encoder, info = _from_pretrained(AutoModel, source, config, pooler=False)
         with computing_alone(), torch.random.fork_rng(devices=[]):
             model = PooledClassifier(encoder, pooling=pooling, rows_per_example=rows_per_example).eval()
         new = ("classifier",)
@@ -117,7 +116,7 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     """
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
-    language_model, info = _masked_lm(source, config, architecture, "eager")
+    language_model, info = _masked_lm(source, config, architecture)
     embedding = model.get_input_embeddings()
     head = masked_lm_head_of(language_model, architecture)
     missing = any(key.split(".")[0] in architecture.masked_lm_head for key in info["missing_keys"])
@@ -128,7 +127,7 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     return head.to(device=embedding.weight.device), not missing
 
 
-def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, attention: str) -> tuple[Any, Any]:
+def _masked_lm(source: ModelSource, config: Any, architecture: Architecture) -> tuple[Any, Any]:
     """The family's masked LM and what loading it said. Raises ModelError where the family has none."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
@@ -139,27 +138,18 @@ def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, att
         raise ModelError("encoder-does-not-fit", f"{message}\n    -> {hint}")
     # XLNet's permutation LM shares its class between both tasks and is listed under causal LMs.
     auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
-    return _from_pretrained(auto, source, config, attention)
+    return _from_pretrained(auto, source, config)
 
 
-def masked_lm_head_of(language_model: Any, architecture: Architecture) -> nn.Module:
-    """Return what follows the encoder in a masked LM, as one module."""
-    modules = [getattr(language_model, name) for name in architecture.masked_lm_head]
-    return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
-
-
-def _mask_classifier(
-    source: ModelSource, config: Any, architecture: Architecture, attention: str, head_seed: int
-) -> MaskClassifier:
+def _mask_classifier(source: ModelSource, config: Any, architecture: Architecture, head_seed: int) -> MaskClassifier:
     """The masked LM as a classifier; parameters of its head that the checkpoint lacks are drawn and count as new."""
-    language_model, info = _masked_lm(source, config, architecture, attention)
-    head, parts = masked_lm_head_of(language_model, architecture), architecture.masked_lm_head
+    (language_model, info), parts = _masked_lm(source, config, architecture), architecture.masked_lm_head
     # Parts of the head are all drawn where one of them is missing: half a head predicts nothing.
     new = parts if any(key.split(".")[0] in parts for key in info["missing_keys"]) else ()
     _refuse_other_faults(new, architecture, source, info)
+    model: Any = MaskClassifier(language_model, pretrained=not new).eval()
     if new:
-        draw_parameters([head], config, head_seed, keep=[language_model.get_input_embeddings().weight])
-    model: Any = MaskClassifier(language_model, head, pretrained=not new).eval()
+        draw_parameters([model.masked_lm_head], config, head_seed, keep=[model.get_input_embeddings().weight])
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
     own = tuple(name for name, parameter in model.named_parameters() if id(parameter) not in encoder)
     model.regft_new_parameters = own if new else ()
@@ -209,14 +199,9 @@ def _config(source: ModelSource) -> Any:
         raise ModelError("bad-model-config", f"{message}\n    -> {hint}") from error
 
 
-def _from_pretrained(
-    auto: Any, source: ModelSource, config: Any, attention: str, *, pooler: bool = True
-) -> tuple[Any, dict[str, Any]]:
-    model_class = auto._model_mapping[type(config)]
+def _from_pretrained(auto: Any, source: ModelSource, config: Any, *, pooler: bool = True) -> tuple[Any, dict[str, Any]]:
+    model_class, path = auto._model_mapping[type(config)], source.opened()
     options = {} if pooler else without_pooler(model_class)
-    if attention == "sdpa" and not getattr(model_class, "_supports_sdpa", False):
-        attention = "eager"
-    path = source.opened()
     # Loading draws missing parameters from the global generator; they are drawn again by us.
     with computing_alone(), quiet(), torch.random.fork_rng(devices=[]):
         try:
@@ -224,7 +209,8 @@ def _from_pretrained(
                 path,
                 config=config,
                 dtype=torch.float32,
-                attn_implementation=attention,
+                # XLNet and DeBERTa have eager attention only.
+                attn_implementation="sdpa" if getattr(model_class, "_supports_sdpa", False) else "eager",
                 use_safetensors=True,
                 local_files_only=True,
                 ignore_mismatched_sizes=True,  # a fine-tuned head of another width; anything else is refused below
@@ -263,7 +249,7 @@ def _refuse_other_faults(
 class SecondEncoder(nn.Module):
     """A masked LM from the classifier's checkpoint: ``encoder``, its ``head``, and whether that is ``pretrained``."""
 
-    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int, token_types: bool) -> None:
+    def __init__(self, source: ModelSource, *, dropout: DropoutConfig, head_seed: int) -> None:
         super().__init__()
         # Pooled, so that the encoder has no pooler of its own, which masked LMs do not read.
         classifier = load_classifier(
@@ -271,7 +257,7 @@ class SecondEncoder(nn.Module):
         )
         self.head, self.pretrained = load_masked_lm_head(source, classifier, head_seed=head_seed)
         self.encoder: Any = classifier.base_model
-        self.token_types = token_types
+        self.token_types = takes_token_types(classifier)
 
     def forward(self, batch: Batch) -> Tensor:
         """Last hidden states ``[B, n, H]``."""

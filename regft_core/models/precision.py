@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.errors import ModelError
+from regft_core.models.architectures import architecture_of
 from regft_core.models.devices import multiplies_int8, no_bf16
 
 #: Largest magnitude of a weight or an input as an integer.
@@ -51,8 +52,10 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
     """The classifier, changed in place, as it answers in ``precision`` (fp32, bf16, int8). Raises ModelError."""
     if precision == "fp32":
         return model
-    kind = torch.device(device).type
+    kind, of = torch.device(device).type, f"{where} is of the family {model.config.model_type}:"
     if precision == "bf16":
+        if not architecture_of(model.config.model_type).half_precision:
+            raise _refused("bf16", f"{of} its code fails in it", "leave --precision out")
         if message := no_bf16(kind):
             int8 = kind == "cpu" and multiplies_int8()
             raise _refused("bf16", message, "leave --precision out" + (", or int8" if int8 else ""))
@@ -64,7 +67,7 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
     if not multiplies_int8():
         message = "this cpu has no int8 products (neither vnni nor amx_tile), so it would be slower than fp32"
         raise _refused("int8", message, "leave --precision out")
-    of, linears = f"{where} is of the family {model.config.model_type}:", _linears(model)
+    linears = _linears(model)
     inside = sum(linear.weight.numel() for _, linear in linears)
     embeddings = {id(module.weight) for module in model.base_model.modules() if isinstance(module, nn.Embedding)}
     matrices = [p for p in model.base_model.parameters() if p.dim() > 1 and id(p) not in embeddings]

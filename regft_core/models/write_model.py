@@ -12,11 +12,10 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from regft_core.disk.files import atomic_directory
 from regft_core.errors import ExportMismatch
-from regft_core.models.architectures import architecture_of
 from regft_core.models.export_record import Served, refuse_foreign, write_served
 from regft_core.models.exported_folder import CODE, logits_of_folder, write_classifier
 from regft_core.models.heads import MaskClassifier, PooledClassifier, evaluating, last_linear, without_pooler
-from regft_core.models.load import masked_lm_head_of, quiet, read_tokenizer
+from regft_core.models.load import quiet, read_tokenizer
 from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.sites import classify, takes_token_types
 
@@ -79,10 +78,7 @@ def _plain_copy(model: Any) -> Any:
     config = copy.deepcopy(model.config)
     with quiet(), torch.random.fork_rng(devices=[]):
         if isinstance(model, MaskClassifier):
-            language_model = AutoModelForMaskedLM.from_config(config, **options)
-            plain: Any = MaskClassifier(
-                language_model, masked_lm_head_of(language_model, architecture_of(config.model_type))
-            )
+            plain: Any = MaskClassifier(AutoModelForMaskedLM.from_config(config, **options))
         elif isinstance(model, PooledClassifier):
             encoder = AutoModel.from_config(config, **options, **without_pooler(type(model.base_model)))
             plain = PooledClassifier(encoder, pooling=model.pooling, rows_per_example=model.rows_per_example)

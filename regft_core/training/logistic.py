@@ -201,16 +201,16 @@ def folds_of(
     """(training rows, left-out rows) of ``count`` folds, fewer where there are fewer groups, drawn by ``seed``.
 
     ``strata`` [rows], if there are any, keep their shares; rows of one of the ``groups`` [rows] share a fold. None
-    where there is a single group, or groups would leave no row of a stratum to train on.
+    where there is a single row or group, or groups would leave no row of a stratum to train on.
     """
     from sklearn.model_selection import KFold, StratifiedKFold
 
+    count = min(count, rows if groups is None else len(set(groups)))
+    if count < 2:
+        return None
     if groups is None:
         draw = (KFold if strata is None else StratifiedKFold)(count, shuffle=True, random_state=seed % 2**32)
         return list(draw.split(np.zeros(rows), strata))
-    count = min(count, len(set(groups)))
-    if count < 2:
-        return None
     stratum = np.zeros(rows) if strata is None else np.asarray(strata)
     part = np.array(divide([int(one) for one in stratum], groups, [1 / count] * count, Random(seed)))
     splits = [(np.flatnonzero(part != fold), np.flatnonzero(part == fold)) for fold in range(count)]

@@ -10,7 +10,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Diagnostics, Handed, MainPass, ParameterGroup, Regulariser, Setting, implements
 from regft_core.hooks.declare import ClipSide, Example, FitData, Step, Tensor, Trainee, behind
 from regft_core.lazy import Array, torch
-from regft_core.models.architectures import architectures
+from regft_core.models.architectures import architecture_of, architectures
 from regft_core.names import nearest
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.chunks import multiply
@@ -68,8 +68,13 @@ class Stack:
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         """Edit the model: starting weights first, then structure, each in ``edit_order``.
 
-        Raises ModelError where a regulariser does not run on the family.
+        Raises ModelError where a regulariser or the precision does not go with the family.
         """
+        precision = self.setting.training.precision
+        family = architecture_of(getattr(trainee.model.config, "model_type", None))
+        if self.predictor is None and precision != "fp32" and not family.half_precision:
+            message = f"training.precision: {family.name} does not run in {precision}"
+            raise ModelError("precision-not-possible", f"{message}\n    -> use precision: fp32, or another encoder")
         for regulariser in self.in_edit_order:
             regulariser.trainee = trainee
             refused = regulariser.declares.description.refused_architectures

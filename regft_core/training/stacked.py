@@ -75,7 +75,7 @@ def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
         strata = [label if strata.count(label) > 1 else usual for label in strata]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # scikit-learn's, of classes with fewer rows than folds
-        splits = folds_of(len(rows.targets), strata, rows.groups, min(FOLDS, len(rows.targets)), rows.seed)
+        splits = folds_of(len(rows.targets), strata, rows.groups, FOLDS, rows.seed)
     parts: list[tuple[Any, Array]] = []
     for train, aside in splits or ():
         groups = None if rows.groups is None else [rows.groups[row] for row in train]

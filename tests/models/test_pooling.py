@@ -224,7 +224,8 @@ every_embedder = pytest.mark.parametrize("architecture", EMBEDDERS)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_features_are_those_of_transformers_with_padding_on_either_side(architecture, side, attention, load):
     pooling = EMBEDDERS[architecture]
-    loaded = load(architecture, pooling=pooling, attn_implementation=attention)
+    loaded = load(architecture, pooling=pooling)
+    loaded.model.base_model.set_attn_implementation(attention)
     assert isinstance(loaded.model, PooledClassifier)
     received: list[torch.Tensor] = []
     loaded.model.classifier.register_forward_pre_hook(lambda _module, args: received.append(args[0]))

@@ -28,7 +28,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/kinds": (950, 10),
     "regft_core/methods": (6250, 45),
     "regft_core/metrics": (350, 2),
-    "regft_core/models": (3600, 21),
+    "regft_core/models": (3550, 21),
     "regft_core/report": (4200, 23),
     "regft_core/runs": (3850, 22),
     "regft_core/schema": (1400, 7),

@@ -11,6 +11,7 @@ from regft_core.contract import laws
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
+from regft_core.models.precision import in_precision
 from regft_core.training.step import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
@@ -202,3 +203,14 @@ def test_only_folded_views_leave_a_phase_before_the_last(final: bool, exports: i
     kept = type("Kept", (Recorder,), {"name": "kept", "declare": declared})
     Bench([(Recorder, {}), (kept, {})], training=ONE, final=final).train()
     assert [name for name, _ in calls].count("export") == exports
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_family_whose_code_fails_in_half_precision_is_refused_with_the_reason(precision: str) -> None:
+    training = TRAINING.model_copy(update={"precision": precision, "max_steps": 1})
+    with raises_code(ModelError, "precision-not-possible", "deberta", precision, "fp32"):
+        Bench([], architecture="deberta", training=training)
+    assert Bench([], architecture="deberta-v2", training=training).loop().train().step == 1
+    model = Bench([], architecture="deberta").model
+    with raises_code(ModelError, "precision-not-possible", "deberta", "bf16"):
+        in_precision(model, "bf16", "cpu", "the export")

@@ -49,7 +49,8 @@ _ROWS = (
         finished_mask="global",
     ),
     Architecture("bert", pooler="pooler", masked_lm_head=("cls",), finished_mask="global"),
-    # DeBERTa, and DeBERTa v2 and v3, whose layers compute attention in another way.
+    # DeBERTa, and DeBERTa v2 and v3, whose layers compute attention in another way. That of the first masks its scores
+    # with the smallest fp32 number, also under autocast, where they are bf16 or fp16: an error (transformers 5.23).
     *(
         Architecture(
             name,
@@ -58,6 +59,7 @@ _ROWS = (
             head_dropout=("cls_dropout", "hidden_dropout_prob"),
             masked_lm_head=("cls",),
             projections=("embeddings.embed_proj",),
+            half_precision=name != "deberta",
         )
         for name in ("deberta", "deberta-v2")
     ),

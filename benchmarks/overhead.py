@@ -2,8 +2,8 @@
 
     python benchmarks/overhead.py --grid 25 2 2 --seeds 10     # methods, tasks, sizes: 100 cells
 
-Every fifth method has a phase before fine-tuning. A task has 2,000 training rows and three evaluation sets of 300. A run
-stores two numbers as its weights, and logits drawn from its seed; all else is real, in one process.
+Every fifth method has a phase before fine-tuning. A task has 2,000 training rows and three evaluation sets of 300. A
+run stores two numbers as its weights, and logits drawn from its seed; all else is real, in one process.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ class FreeLb(Regulariser):
 
     @classmethod
     def declare(cls, options: FreeLbConfig) -> Declares:
-        moves = [size for size in (options.ascent_size, options.initial_size) if size > 0]
+        ascent = options.ascent_size if options.steps > 1 else 0.0  # it stands between two passes
+        moves = [size for size in (ascent, options.initial_size) if size > 0]
         effect = float(min(moves) / ENTRIES**0.5 / EMBEDDING_SCALE) if moves else None
         return Declares(
             active=bool(moves),

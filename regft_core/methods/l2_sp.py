@@ -48,7 +48,7 @@ def penalty(weights: list[Tensor], targets: list[Tensor] | None, strength: float
     return 0.5 * strength * squared_distance(weights, targets)
 
 
-def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float) -> None:
+def pull(weights: list[Tensor], targets: list[Tensor] | None, share: float | Tensor) -> None:
     """w <- w - share * (w - target), in place."""
     for index, weight in enumerate(weights):
         for part, to in chunked(weight, weight if targets is None else targets[index]):
@@ -106,15 +106,19 @@ class L2Sp(Regulariser):
         self.diagnostics.read(step, penalty=term)
         return term
 
+    def observe_gradients(self, step: Step) -> None:
+        """Note whether the scaler of fp16 takes the step: one that it skips has no pull either, as it has no decay."""
+        self._taken = step.finite() if self.options.form == "decoupled" else None
+
     def pull_weights(self, step: Step) -> None:
         """Each tensor by its own learning rate: w <- w - rate * strength * (w - target)."""
         if self.options.form != "decoupled":
             return
         assert step.optimizer is not None
-        pulled = self._pulled()
+        pulled, taken = self._pulled(), 1.0 if self._taken is None else self._taken
         with torch.no_grad():
             for group in step.optimizer.param_groups:
                 share = float(group["lr"]) * self.options.strength
                 names = [name for name in group["names"] if name in pulled]
                 targets = self._targets(names)
-                pull([pulled[name] for name in names], targets, share)
+                pull([pulled[name] for name in names], targets, share * taken)

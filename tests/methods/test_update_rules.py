@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ def test_the_decoupled_pull_shrinks_the_distance_by_rate_times_strength() -> Non
     for name in (NAME, "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.output.dense.bias"):
         expected = start[name] + (1 - 1e-3 * 300) * (free[name] - start[name])
         assert torch.allclose(pulled[name], expected, atol=1e-7)
+
+
+def test_under_fp16_a_step_that_overflows_is_not_pulled() -> None:
+    bench = Bench([("l2_sp", {"form": "decoupled", "strength": 300.0, "toward": "zero"})])
+    optimizer = SimpleNamespace(param_groups=[{"lr": 1e-3, "names": [NAME]}])
+    for value, moves in ((float("inf"), False), (1.0, True)):
+        step = bench.step(scaler=torch.amp.GradScaler("cpu"), optimizer=optimizer)
+        step.task_loss(step.forward()).backward()
+        bench.trainee.raw("classifier.weight").grad[0, 0] = value
+        before = bench.trainee.raw(NAME).detach().clone()
+        bench.method.observe_gradients(step)
+        bench.method.pull_weights(step)
+        assert torch.equal(bench.trainee.raw(NAME), before) is not moves
 
 
 def test_the_target_may_be_the_start_of_the_phase_or_zero() -> None:

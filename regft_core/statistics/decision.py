@@ -107,7 +107,7 @@ def of_all_rows(belief: Belief, share: float, best: float) -> Belief:
     interval grows by twice the gain on the side of the better. ``loss`` stays. So does a metric without a finite best.
     """
     gain = (best - belief.expected) * (1 - share**LEARNING)
-    if not np.isfinite(gain):
+    if gain == 0 or not np.isfinite(gain):
         return belief
     low, high = sorted((belief.low, belief.high))
     low, high = (low, min(best, high + 2 * gain)) if gain >= 0 else (max(best, low + 2 * gain), high)

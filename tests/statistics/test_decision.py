@@ -127,7 +127,7 @@ def test_a_model_of_all_rows_is_better_than_those_of_folds(
     moved = of_all_rows(belief, 0.8, best)  # 0.4 (or 0.6 above 0) times 1 - 0.8**0.2 = 0.04365
     assert (moved.expected, moved.low, moved.high) == pytest.approx((expected, low, high), abs=1e-5)
     assert (moved.best, moved.loss) == (0.5, 0.01)
-    assert of_all_rows(belief, 0.8, math.inf) == belief
+    assert of_all_rows(belief, 0.8, math.inf) == of_all_rows(belief, 1.0, best) == belief
 
 
 # --------------------------------------------------------------------------------------------------------- abstention

@@ -62,11 +62,9 @@ def expected_gains(
 ) -> tuple[Gain, ...]:
     """Return the gain that each of ``factors`` times the largest of ``sizes`` would bring; empty below three sizes.
 
-    So it is where rows are of one group, which leave nothing to resample.
-
     Args:
         sizes: numbers of training rows, all different.
-        scores: the mean score at each size, with its bootstrap replicates.
+        scores: the mean score at each size, with its bootstrap replicates; with NaN (one group of rows) there are no gains.
         upwards: whether larger scores are better; the gain has the sign of the score.
         room: how far the best possible score is from the one at the largest size.
     """

@@ -64,7 +64,7 @@ def expected_gains(
 
     Args:
         sizes: numbers of training rows, all different.
-        scores: the mean score at each size, with its bootstrap replicates; with NaN (one group of rows) there are no gains.
+        scores: the mean score at each size, with its bootstrap replicates; NaN (one group of rows) gives no gain.
         upwards: whether larger scores are better; the gain has the sign of the score.
         room: how far the best possible score is from the one at the largest size.
     """

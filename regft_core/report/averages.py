@@ -160,8 +160,10 @@ def more_rows(blocks: Sequence[Block]) -> tuple[str, ...]:
         upwards, best = not described.lower_is_better, described.range[not described.lower_is_better]
         room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
         gains = expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room)
+        known = all(estimate.interval for estimate in at.values())  # one seed does not show how runs differ
         changes = [
-            f"{points(g.mean, metric, signed=True)} {interval((g.low, g.high), metric, signed=True)}" for g in gains
+            points(g.mean, metric, signed=True) + f" {interval((g.low, g.high), metric, signed=True)}" * known
+            for g in gains
         ]
         counts = [number(gain.factor * rows, 0) for gain in gains]
         if gains:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from regft_core.kinds import find
-from regft_core.report.formatting import sign
+from regft_core.report.formatting import number, sign
 from regft_core.report.read_grid import BlockData, CellData
 from regft_core.runs import records
 from regft_core.settings.document import dotted, leaves
@@ -42,7 +43,8 @@ def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
     counts = kind.label_counts(gold.tolist(), labels or ())
     if counts is None:  # values
         rows, ends = np.histogram(gold, bins=5)
-        counts = {f"{a:.3g} to {b:.3g}": int(n) for n, a, b in zip(rows, ends, ends[1:])}
+        names = [number(end, max(0, 1 - math.floor(math.log10(ends[1] - ends[0])))) for end in ends]
+        counts = {f"{a} to {b}": int(n) for n, a, b in zip(rows, names, names[1:])}
     drawn = {label: (low + high) / 2 for label, (low, high) in draws(block)["labels"].items()}
     both = [("Validation rows by label", dict(counts)), ("Training rows by label", drawn)]
     return [(title, by_label) for title, by_label in both if by_label]

@@ -97,7 +97,7 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
     estimate = bounded(arms.one(cell.method), *metrics.find(metric).range)
     recorded = {run.seed: run.sets[set_name] for run in cell.runs if run.ok}
     for seed, value in estimate.by_seed.items():
-        if abs(recorded[seed].metrics[metric] - value) > TOLERANCE:
+        if not math.isclose(recorded[seed].metrics[metric], value, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
             raise DataError(
                 "scores-differ",
                 f"{cell.method} on {data.name}, seed {seed}: the predictions on {set_name} give {metric} {value:.6f}, "

@@ -191,3 +191,12 @@ def readable(row: Row, columns: Sequence[str], counted: Counted) -> Example | No
         if len(counted.unreadable_rows) < counted.SHOWN:
             counted.unreadable_rows.append(f"{row.position}: {error}")
         return None
+
+
+def require_text(counted: Counted, data: Path | str) -> None:
+    """Raise DataError where no row could be read, or there was none."""
+    if not counted.rows:
+        raise DataError("no-rows", f"{data}: no rows\n    -> give a file with rows")
+    if counted.rows == counted.unreadable:
+        first, hint = counted.unreadable_rows[0], "name another column: --text COLUMN"
+        raise DataError("not-text", f"{data}: no row has a text: {first}\n    -> {hint}")

@@ -55,10 +55,8 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
     """Return the card as Markdown with the hub's metadata header; ``judged``: the evaluated runs of a refit."""
     job, task, kind = context.job, context.task, find(context.task["kind"])
     examples = context.last.rows.examples
-    evaluation = None if judged else _written(Work(context.root).evaluation, job.cell)
-    evaluated = (
-        [run for run in evaluation.runs if run.key == record.key] if evaluation else judged.runs if judged else []
-    )
+    told = judged or _written(Work(context.root).evaluation, job.cell)
+    evaluated = [run for run in told.runs if run.ok and (judged or run.key == record.key)] if told else []
     results = reported(context) if evaluated else {}
     hub, revision, license = origin(context.last.source)
     scores = list(_scores(results, evaluated, judged))
@@ -93,6 +91,7 @@ def model_card(context: Context, record: RunRecord, served: Served, judged: OutO
         index=_model_index(f"{job.method}-{job.task}", job.task, scores),
         compared=list(_compared(results)),
         confidence=f"{context.params.report.confidence:.0%}",
+        decided_by=context.params.report.decide_by if "decision" in results else (),
         limits=list(dict.fromkeys(_limits(context, [record, *evaluated], served, judged))),
         training=context.last.training.model_dump(mode="json"),
         machine=describe_environment(record.environment) if record.environment else None,

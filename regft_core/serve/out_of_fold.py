@@ -172,7 +172,7 @@ def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperatur
         of_groups = "" if grouped is None else f" ({grouped:.1f} groups in effect)"
         rows = f"{plural(len(answers.right), 'development row')}{of_groups}"
         message = f"--accuracy {accuracy:g}: {rows} guarantee at most {most:.3f} (at {confidence:.0%})"
-        hint = f"ask for at most {int(1000 * most) / 1000:g}, or evaluate on more rows"
+        hint = f"ask for at most {int(1000 * most) / 1000:g}, or " * (most >= 0.001) + "evaluate on more rows"
         raise ModelError("no-guarantee", f"{message}\n    -> {hint}")
     return Abstain(
         threshold=found.threshold,

@@ -20,7 +20,16 @@ from regft_core.disk.files import write_text
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.sources import UNSAID, FileFormat
-from regft_core.serve.answers import DIGITS, Counted, Writer, check_output, format_of, readable, require_columns
+from regft_core.serve.answers import (
+    DIGITS,
+    Counted,
+    Writer,
+    check_output,
+    format_of,
+    readable,
+    require_columns,
+    require_text,
+)
 from regft_core.serve.model import ServedModel
 
 
@@ -60,7 +69,10 @@ def pick_file(
     with open_table(data, format_of(data, how, model)) as table:
         names = list(table.names)
         require_columns(table, model.columns, (), data)
-        every = [(row, readable(row, model.columns, Counted())) for row in table.rows]
+        counted = Counted()
+        every = [(row, readable(row, model.columns, counted)) for row in table.rows]
+    counted.rows = len(every)
+    require_text(counted, data)
     own = ["prediction", "uncertainty"]
     if taken := [name for name in names if name in own]:
         raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
@@ -69,7 +81,7 @@ def pick_file(
     for row, example in with_text:
         first.setdefault((example.text, example.text_pair), (row, example))
     if not first:
-        raise DataError("no-rows", f"{data}: no row has a text\n    -> nothing to pick")
+        raise DataError("no-rows", f"{data}: no row has a text\n    -> name another column: --text COLUMN")
     rows, examples = zip(*first.values())
     scores = model.scores(examples)
     words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")

@@ -38,6 +38,7 @@ from regft_core.serve.answers import (
     format_of,
     readable,
     require_columns,
+    require_text,
 )
 from regft_core.serve.model import ServedModel
 
@@ -62,15 +63,6 @@ class Answering:
         kept = [{name: row.values.get(name) for name in self.keep} for row in rows]
         for values in answers(self.model, examples, self.counted, kept):
             self.writer.row(values)
-
-    def end(self, data: Path | str) -> None:
-        """Raise DataError where no row could be read, or there was none."""
-        counted = self.counted
-        if not counted.rows:
-            raise DataError("no-rows", f"{data}: no rows\n    -> nothing to predict")
-        if counted.rows == counted.unreadable:
-            first, hint = counted.unreadable_rows[0], "name another column: --text COLUMN"
-            raise DataError("not-text", f"{data}: no row has a text: {first}\n    -> {hint}")
 
 
 def predict_file(
@@ -107,7 +99,7 @@ def predict_file(
                     answering.answer(chunk)
                     keep_lines(asdict(replace(counted, resumed=0)))
                     progress.update(bar, completed=table.done(), description=plural(counted.rows, "row"))
-            answering.end(data)
+            require_text(answering.counted, data)
     counted.seconds = time.monotonic() - started
     return counted
 
@@ -248,7 +240,7 @@ def predict_stream(
     answering.answer(chunk)
     if item is not None:
         raise item
-    answering.end(WHERE)
+    require_text(answering.counted, WHERE)
     answering.counted.seconds = time.monotonic() - started
     return answering.counted
 

@@ -15,6 +15,7 @@ The best of several means is too high, so means are pulled together (empirical B
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from regft_core.lazy import Array, np
@@ -51,18 +52,21 @@ class Belief:
 
 
 def beliefs(
-    observed: Array, resampled: Array, *, point: float, confidence: float = 0.95, higher_is_better: bool = True
-) -> list[Belief]:
+    observed: Array, resampled: Array, *, point: float, confidence: float = 0.95, higher_is_better: bool = True,
+    constant: Sequence[bool] = (),
+) -> list[Belief]:  # fmt: skip
     """Return one belief per method.
 
     Args:
+        constant: of each method whether its answer is a constant, whose error tells nothing of the others'.
         observed: [k, S] scores of k methods under the same S seeds.
         resampled: [samples, k, S] the same over resampled examples.
         point: what one point is in the metric's unit.
     """
     k, sign = len(observed), (1.0 if higher_is_better else -1.0) / point
     means = sign * observed.mean(axis=1)
-    level, own, likely = _errors(observed / point, resampled / point)
+    reads = ~np.array(constant) if constant and not all(constant) else np.full(k, True)
+    level, own, likely = _errors(observed / point, resampled[:, reads] / point, reads)
     # Components [C] of a method's distance from the centre: its variance over seeds, and whether it is of another kind.
     own, likely = np.tile(own, 2), np.concatenate([(1 - FAR) * likely, FAR * likely], axis=1)
     kind = np.repeat([0.0, FAR_SPREAD**2], len(own) // 2)
@@ -107,20 +111,23 @@ def of_all_rows(belief: Belief, share: float, best: float) -> Belief:
     interval grows by twice the gain on the side of the better. ``loss`` stays. So does a metric without a finite best.
     """
     gain = (best - belief.expected) * (1 - share**LEARNING)
-    if not np.isfinite(gain):
+    if gain == 0 or not np.isfinite(gain):
         return belief
     low, high = sorted((belief.low, belief.high))
     low, high = (low, min(best, high + 2 * gain)) if gain >= 0 else (max(best, low + 2 * gain), high)
     return replace(belief, expected=belief.expected + gain, low=low, high=high)
 
 
-def _errors(observed: Array, resampled: Array) -> tuple[float, Array, Array]:
-    """Return variances of errors: (what all methods share, [H] what a method has of its own, [k, H] how likely)."""
-    k, n = observed.shape
+def _errors(observed: Array, resampled: Array, reads: Array) -> tuple[float, Array, Array]:
+    """Return variances of errors: (what all methods share, [H] what a method has of its own, [k, H] how likely).
+
+    ``reads`` [k] marks the methods that they are estimated from, whose scores are ``resampled``.
+    """
+    k, n = resampled.shape[1:]
     runs = np.atleast_2d(np.cov(resampled.reshape(len(resampled), k * n), rowvar=False)).reshape(k, n, k, n)
     single = float(np.einsum("isis->", runs)) / (k * n)
-    common = np.median(observed, axis=0)
-    shared, variances = runs[:, 0, :, 0], np.zeros(k)
+    common = np.median(observed[reads], axis=0)
+    shared, variances = runs[:, 0, :, 0], np.zeros(len(observed))
     if n > 1:
         # Runs of one seed share more than examples; that part is in the spread over seeds already.
         shared = (runs.sum(axis=(1, 3)) - np.einsum("isjs->ij", runs)) / (n * (n - 1))

@@ -64,11 +64,11 @@ def expected_gains(
 
     Args:
         sizes: numbers of training rows, all different.
-        scores: the mean score at each size, with its bootstrap replicates.
+        scores: the mean score at each size, with its bootstrap replicates; NaN (one group of rows) gives no gain.
         upwards: whether larger scores are better; the gain has the sign of the score.
         room: how far the best possible score is from the one at the largest size.
     """
-    if len(set(sizes)) < FEWEST_SIZES or any(s.n == 0 for s in scores):
+    if len(set(sizes)) < FEWEST_SIZES or any(math.isnan(s.low) for s in scores):
         return ()
     sign = 1.0 if upwards else -1.0
     rows = np.asarray(sizes, dtype=np.float64)

@@ -57,7 +57,7 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
     curves: dict[int, dict[str, list[Point]]] = {run.seed: {} for run in runs}
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
-        if value is not None and not math.isnan(value):
+        if value is not None and math.isfinite(value):
             curves[seed].setdefault(phase, []).append(Point(SECTION + name, value, step))
 
     for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves)).itertuples(index=False):

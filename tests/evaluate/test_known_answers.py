@@ -12,6 +12,7 @@ from regft_core.data.batches import Padding, collate
 from regft_core.evaluate.analyses import calibration, confidence, sensitivity, views
 from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
+from regft_core.report.evaluations import mean_rows
 from regft_core.schema.training import TrainingConfig
 from tests.evaluate.tiny_run import TinyModel, evaluated, finished, judged, run_of
 from tests.methods.harness import examples
@@ -50,12 +51,12 @@ def test_bins_of_equal_width_hold_their_upper_end_and_ties_share_a_bin_of_equal_
 
 
 def test_counts_of_the_histogram_are_those_of_the_entries() -> None:
-    rows = sensitivity.histogram(np.array([1e-7, 1.5e-7, 2e-5, 0.011]), 1).rows
-    assert [(row[0], row[1]) for row in rows] == [(-6.5, 2), (-5.5, 0), (-4.5, 1), (-3.5, 0), (-2.5, 0), (-1.5, 1)]
-    assert [row[2] for row in rows] == pytest.approx([0.5, 0, 0.25, 0, 0, 0.25])
+    rows = sensitivity.histogram(np.array([1e-7, 1.5e-7, 2e-5, 0.011]), (1e-8, 0.02), 1).rows
+    assert dict(row[:2] for row in rows) == dict(zip(np.arange(-7.5, -1), (0, 2, 0, 1, 0, 0, 1)))
     values = np.exp(np.random.default_rng(0).normal(-12, 3, 5000))
-    assert sum(row[1] for row in sensitivity.histogram(values, 4).rows) == 5000  # type: ignore[misc]
-    assert sensitivity.histogram(np.zeros(0), 4).rows == ()
+    tables = [sensitivity.histogram(of, (1e-12, 1e3), 4) for of in (values, values[values > 1e-5], np.zeros(0))]
+    assert [sum(row[1] for row in table.rows) for table in tables] == [5000, (values > 1e-5).sum(), 0]  # type: ignore[misc]
+    assert sum(row[2] for row in mean_rows(tables)) == pytest.approx(1), "a bin that a seed left empty counts"
 
 
 def test_concentration_of_equal_entries_is_the_diagonal_and_of_a_single_one_a_step() -> None:

@@ -203,6 +203,9 @@ def test_scores_and_numbers_over_the_training_sizes(sizes: Any) -> None:
     (forecast,) = report.more_rows
     assert forecast.startswith("With 10000 rows of sst2 instead of 5000, ")
     assert forecast in report.html
+    assert "[" in forecast
+    single = built.again(seeds=built.inputs.seeds[:1], out=None).more_rows
+    assert "[" not in single[0], "one seed does not show how runs differ"
     svg = figure(report.html, "accuracy of sst2 over the training rows")
     assert all(f">{word}<" in svg for word in ("100", "300", "5000", "dev", "contrast", "training rows", "tdt"))
     spread = figure(report.html, "spread of toy on sst2 over the training rows")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.errors import DataError
+from regft_core.report.facts import row_counts
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.results import Results, thinned
 from regft_core.report.scores import ordered
@@ -33,6 +35,27 @@ def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     with raises_code(DataError, "scores-differ", "vanilla", "sst2-300"):
         built.again(root=tmp_path)
     assert not (tmp_path / "reports").exists()
+
+
+def test_predictions_agree_with_the_recorded_scores_of_large_values(built: Any, tmp_path: Path) -> None:
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    for folder in (tmp_path / "work/evaluate").glob("*/sick/*"):
+        with edited(folder / "result.json") as result:
+            for run in result["runs"]:
+                for of in run["sets"].values():
+                    of["metrics"]["mse"] *= 1e14 * (1 + 1e-12)
+        for file in folder.glob("predictions/*/dev.jsonl"):
+            with edited(file) as rows:
+                for row in rows:
+                    row |= {name: 1e7 * row[name] for name in ("label", "prediction")}
+    assert built.again(root=tmp_path, out=None).results["sick-300"]["vanilla"]["dev"]["mse"]["mean"] > 1e12
+
+
+def test_counted_values_are_all_shown(built: Any) -> None:
+    block, years = built.report.blocks[1], np.repeat(np.arange(2000.0, 2011.0), 3)
+    rows = replace(block.set_rows["dev"], gold=years)
+    (_, counts), *_ = row_counts(replace(block, set_rows={"dev": rows}))
+    assert [*counts.values()] == [6, 6, 6, 6, 9]
 
 
 def test_memory_and_kinds_of_device(make: Any) -> None:

@@ -107,11 +107,14 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
     with raises_code(ModelError, "bad-accuracy", "regression"):
         export(Job(str(copy), "vanilla", "scores", "16", 1), tmp_path / "none", accuracy=0.9)
     result = file.parents[2] / "result.json"  # from before an edit, which the stage finetune alone has followed
-    result.write_text(re.sub(r'"key": "\w+"', '"key": "another"', result.read_text()))
+    recorded = result.read_text()
+    result.write_text(re.sub(r'"key": "\w+"', '"key": "another"', recorded))
     with raises_code(DataError, "not-judged"):
         export(job, tmp_path / "none", accuracy=0.95)
     assert not (tmp_path / "none").exists()
     assert "| dev |" not in card_of(export(job, tmp_path / "later"))
+    result.write_text(recorded.replace('"status": "ok"', '"status": "failed"'))
+    assert "Not evaluated" in card_of(export(job, tmp_path / "failed"))
 
 
 def test_a_card_shows_nothing_of_a_report_from_before_an_edit(trained: Path, tmp_path: Path) -> None:

@@ -58,3 +58,6 @@ def test_rows_are_written_whole_with_prediction_and_uncertainty(exported: Export
     for out, code in ((tmp_path / "out.csv", "in-the-way"), (data, "output-is-input")):
         with raises_code(DataError, code):
             pick_file(model, data, out, 5)
+    (tmp_path / "objects.jsonl").write_text('{"review": {"en": "good"}}\n')
+    with raises_code(DataError, "not-text", "row 1"):
+        pick_file(model, tmp_path / "objects.jsonl", tmp_path / "none.csv", 5)

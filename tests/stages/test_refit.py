@@ -186,6 +186,12 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
         assert text in card, (text, card)
     assert "This model |" not in card
     assert "Mean of these runs" not in card
+    params = (folded / "params.yaml").read_text()
+    (folded / "params.yaml").write_text(params.replace("report:\n", "report:\n  decide_by: shop\n"))
+    for command in (["report"], ["export", "--method", "vanilla", "--refit"]):
+        assert stage(folded, *command).returncode == 0
+    (folded / "params.yaml").write_text(params)
+    assert ("evaluated on rows" in card, "evaluated on shop" in described(final)[1]) == (True, True)
     (folded / "reports/tables/runs.csv").unlink()  # nothing tells whose numbers those of the report are
     again = stage(folded, "export", "--method", "vanilla", "--refit")
     assert again.returncode == 0, again.stderr

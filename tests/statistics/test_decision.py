@@ -34,6 +34,17 @@ def test_without_noise_of_its_own_a_method_is_expected_to_score_its_mean_and_the
     assert [b.loss for b in found] == pytest.approx([0.10, 0.05, 0.0], abs=1e-6)
 
 
+def test_the_error_of_a_constant_answer_tells_nothing_of_the_others() -> None:
+    observed = np.repeat([[0.80], [0.82], [0.10]], 4, axis=1)
+    rows = np.random.default_rng(1).standard_normal((4000, 3, 1))
+    sure, unsure = (
+        beliefs(observed, observed + rows * [[0.02], [0.02], [error]], point=POINT, constant=[False, False, True])
+        for error in (0.0, 0.2)
+    )
+    assert sure == unsure
+    assert sure[0].high - sure[0].low == pytest.approx(2 * 1.96 * 0.02, rel=0.2)
+
+
 def test_methods_thousands_of_points_apart_have_a_best_one() -> None:
     observed = np.array([[1.0, 1.1, 0.9], [1e6, 2e6, 3e6]])
     good, bad = beliefs(observed, np.tile(observed, (50, 1, 1)), point=1.0, higher_is_better=False)
@@ -127,7 +138,7 @@ def test_a_model_of_all_rows_is_better_than_those_of_folds(
     moved = of_all_rows(belief, 0.8, best)  # 0.4 (or 0.6 above 0) times 1 - 0.8**0.2 = 0.04365
     assert (moved.expected, moved.low, moved.high) == pytest.approx((expected, low, high), abs=1e-5)
     assert (moved.best, moved.loss) == (0.5, 0.01)
-    assert of_all_rows(belief, 0.8, math.inf) == belief
+    assert of_all_rows(belief, 0.8, math.inf) == of_all_rows(belief, 1.0, best) == belief
 
 
 # --------------------------------------------------------------------------------------------------------- abstention

@@ -135,6 +135,10 @@ def test_the_gain_is_within_what_the_metric_leaves() -> None:
     assert found.high <= 0.5
 
 
+def test_nothing_is_forecast_of_rows_that_cannot_be_resampled() -> None:
+    assert expected_gains(SIZES, [estimate(curve(n), math.nan) for n in SIZES], [2]) == ()
+
+
 def test_intervals_cover_what_the_next_size_brings() -> None:
     """Of 200 curves measured with noise, at least 90% have the true gain inside their 95% interval."""
     rng = np.random.default_rng(5)

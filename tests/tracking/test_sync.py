@@ -198,6 +198,17 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
     assert "search" not in yaml.safe_load((files_of(current(tree.root)[seed.info.run_name]) / "run.yaml").read_text())
 
 
+def test_curves_of_a_newer_search_are_not_those_of_the_run(tree: Tree) -> None:
+    tree.cell(SEARCHED, [0])
+    with edited(tree.root / f"work/search/{SEARCHED.directory}/manifest.json") as manifest:
+        manifest["runs"][0]["phases"] = {"search": "of an edit since"}
+    sync(tree.root, [SEARCHED], [0])
+    phases = {run.data.params.get("phase"): run for run in current(tree.root).values()}
+    assert phases.keys() == {None, "search", "finetune"}
+    assert "curves/loss" not in phases["search"].data.metrics
+    assert history(tree.root, phases["finetune"], "curves/loss") == tree.losses(SEARCHED, 0)
+
+
 def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.cell(VANILLA, [0])
     tree.write("params.yaml", "")
@@ -366,6 +377,8 @@ def test_what_mlflow_or_a_figure_cannot_take_stops_no_sync(tree: Tree) -> None:
     manifest = tree.read(path)
     manifest["settings"]["task"] = {"label_values": {"+": "good", "-": "bad"}}
     tree.write(path, manifest)
+    logged = tree.root / f"work/finetune/{SEARCHED.directory}/method_metrics.csv"
+    logged.write_text(logged.read_text() + "0,finetune,99,hype.noise,inf\n")
     key = tree.key(SEARCHED, 0, phase="search")
     tree.stored(key, {"status": "ok"})
     state = tree.root / f".regft/runs/{key[:2]}/{key}/state.safetensors"

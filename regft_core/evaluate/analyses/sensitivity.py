@@ -14,6 +14,7 @@ has a weight of 1 %. Batches are drawn with the run's seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,7 +72,10 @@ def run(run: EvaluatedRun) -> Findings:
         "zeros": float((values == 0).sum()),
         "outside": 1 - len(shown) / len(values),
     }
-    tables = {"histogram": histogram(shown, options.bins_per_decade), "concentration": concentration(ordered)}
+    tables = {
+        "histogram": histogram(shown, (low, high), options.bins_per_decade),
+        "concentration": concentration(ordered),
+    }
     ranges: dict[str, tuple[float | None, float | None]] = dict.fromkeys(scalars, (0.0, None))
     ranges |= dict.fromkeys(("gini", "held_by_top_1_percent", "outside"), (0.0, 1.0))
     remarks = () if len(shown) else (f"no entry has a sensitivity between {low:g} and {high:g} (option `between`)",)
@@ -128,11 +132,11 @@ def gradients(trained: FinishedModel, rows: Sequence[Example], kind: str, weight
     return total
 
 
-def histogram(values: npt.NDArray[Any], per_decade: int) -> Table:
-    """Positive entries of ``[n]`` by bins of their logarithm whose borders do not depend on the values."""
-    bins = np.floor(np.log10(values) * per_decade).astype(np.int64)
-    first = int(bins.min()) if len(bins) else 0
-    counts = np.bincount(bins - first) if len(bins) else np.zeros(0, dtype=np.int64)
+def histogram(values: npt.NDArray[Any], between: tuple[float, float], per_decade: int) -> Table:
+    """Entries of ``[n]``, all ``between`` these, by bins of their logarithm; empty ones too, which a mean counts."""
+    first, last = (math.floor(np.log10(end) * per_decade) for end in between)
+    bins = np.clip(np.floor(np.log10(values) * per_decade).astype(np.int64), first, last)
+    counts = np.bincount(bins - first, minlength=last - first + 1) if len(bins) else ()
     rows = tuple(
         (round((first + i + 0.5) / per_decade, 4), int(n), float(n / len(values))) for i, n in enumerate(counts)
     )

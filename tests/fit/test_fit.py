@@ -377,7 +377,7 @@ def test_a_model_is_looked_up_in_the_working_directory(root: Path, tmp_path: Pat
     shutil.copytree(root / "tiny", tmp_path / "tiny")
     asked = Asked(root / "reviews.csv", "review", "verdict")
     for model in ("tiny", str(tmp_path / "tiny")):  # the working directory is no project
-        assert fitting._draft(Wanted(tmp_path, asked, model=model)).encoders == [str(tmp_path / "tiny")]
+        assert draft_of(Wanted(tmp_path, asked, model=model)).encoders == [str(tmp_path / "tiny")]
     assert Wanted(root, asked, model="tiny").encoder == "tiny"
 
 

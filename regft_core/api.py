@@ -303,6 +303,3 @@ def _printed_to(file: Path) -> Iterator[None]:
             for number, kept in zip((1, 2), before, strict=True):
                 os.dup2(kept, number)
                 os.close(kept)
-
-
-# ------------------------------------------------------------------------------------------ for scikit-learn

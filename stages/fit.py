@@ -127,9 +127,9 @@ def init(root: Path, arguments: argparse.Namespace) -> None:
     print(f"made {arguments.folder}; its README.md says what is where. Next:")
     try:
         open_project(folder)
-        print(f"  cd {arguments.folder} && regft run")
+        print(f"  cd {shlex.quote(arguments.folder)} && regft run")
     except ConfigError as error:
-        print(f"  cd {arguments.folder}, mend this, then regft run:")
+        print(f"  cd {shlex.quote(arguments.folder)}, mend this, then regft run:")
         print("\n".join(f"  {problem}" for problem in error.problems))
 
 

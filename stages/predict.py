@@ -135,7 +135,7 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
         tokens = f"tokens for unknown words are {share(counted.unknown / counted.tokens)}"
         warnings.append(f"the model cannot read all of the texts: {tokens}")
     if (abstain := model.served.abstain) is not None and counted.abstained:
-        right = f"confidence below {abstain.threshold:.3f}, guaranteeing {abstain.accuracy:.0%} right answers"
+        right = f"confidence below {abstain.threshold:.3f}, guaranteeing {100 * abstain.accuracy:g}% right answers"
         print(f"{part(counted.abstained)} not answered: {right}", file=out)
     if empty := counted.empty - counted.unreadable:
         warnings.append(f"no prediction for {plural(empty, 'row')} without a text")
@@ -144,7 +144,7 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
         warnings.append(f"no prediction for {rows} with a text that cannot be read: {shown}")
     if counted.words_for_none:
         rows = plural(counted.words_for_none, "row")
-        warnings.append(f"the text of {rows} is nan, None, NULL or N/A, perhaps a missing one")
+        warnings.append(f"a text of {rows} is nan, None, NULL or N/A, perhaps a missing one")
     for text in warnings:
         print(f"warning: {text}", file=sys.stderr)
 

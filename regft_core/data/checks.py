@@ -33,7 +33,7 @@ _WARNINGS = {
     "or remove the rows.",
     "wordless": "{rows} have a text without a letter or digit, for instance {texts}. Remove such rows if they say "
     "nothing.",
-    "none": "the text of {rows} is {texts}, which programs write for a missing one. Empty these cells and set "
+    "none": "{rows} have a text that programs write for a missing one, for instance {texts}. Empty these cells and set "
     "drop_empty: true to leave the rows out.",
 }
 
@@ -55,7 +55,7 @@ def oddities(
     odd = {
         "contradictions": [row for row in rows if len(labels_of[text_key(row)]) > 1 and find(kind).has_labels],
         "wordless": [row for row in rows if any(not re.search(r"[^\W_]", text) for text in _texts(row))],
-        "none": [row for row in rows if means_none(row.text)],
+        "none": [row for row in rows if any(map(means_none, _texts(row)))],
     }
     counts = find(kind).label_counts([row.label for row in rows], labels or ()) or {}
     found: dict[str, Any] = {name: {"rows": len(of), "examples": _shown(of)} for name, of in odd.items() if of}

@@ -21,8 +21,6 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 NAMED = f"save it as {', '.join(FORMATS[:-1])} (each also with .gz) or {FORMATS[-1]}; .jsonl has one JSON object a line"
 #: Delimiters that are looked for in a header, with their names.
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-
-
 #: Number and cells of each line.
 Lines = Iterator[tuple[int, list[str]]]
 

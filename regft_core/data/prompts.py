@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Of the tokens of a row: which text each is of (0 text, 1 text_pair), None for those that stand in every window.
 Fields = list[int | None]
-
-
 #: Tokens for what is not in a vocabulary.
 UNKNOWN = ("[UNK]", "<unk>")
 

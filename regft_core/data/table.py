@@ -39,7 +39,11 @@ from regft_core.errors import DataError
 from regft_core.names import listing, suggestion
 from regft_core.schema.sources import UNSAID, FileFormat
 
-_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+#: Byte-order marks of other encodings than UTF-8; that of UTF-32 begins like one of UTF-16.
+_MARKS = {
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 _ONE_OBJECT = "write one JSON object {column: value} on each line, each key once"
 #: Bytes in which NUL is looked for; rows of a Parquet file, or lines of JSON, that are read ahead.
 _START, _AHEAD = 1 << 20, 1_000
@@ -132,7 +136,7 @@ def utf8_or(path: Path, how: FileFormat, column: str) -> FileFormat:
 
 def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:
     if suffix == ".xlsx":
-        return tabular(_sheet_lines(stream, how.sheet))
+        return tabular(_sheet_lines(stream, how))
     if suffix == ".parquet":
         return parquet(io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream)
     start = stream.read(_START)
@@ -149,14 +153,14 @@ def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:
 def _encoding(start: bytes, how: FileFormat) -> str:
     if how.encoding is not None:
         return "utf-8-sig" if codecs.lookup(how.encoding).name == "utf-8" else how.encoding
-    return _MARKS.get(start[:2], "utf-8-sig")
+    return next((encoding for encoding, marks in _MARKS.items() if start.startswith(marks)), "utf-8-sig")
 
 
 def _not_text(path: Path, packed: bool, how: FileFormat) -> WrongFile:
     """Return the first byte that the encoding has not, by its line: the file is read once more up to it."""
     place = ""
     with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as stream:
-        encoding = _encoding(stream.read(2), how)
+        encoding = _encoding(stream.read(4), how)
         stream.seek(0)
         for number, line in enumerate(io.TextIOWrapper(stream, encoding, "surrogateescape", newline="\n"), start=1):
             if wrong := re.search("[\udc80-\udcff]", line):
@@ -214,12 +218,12 @@ def parquet(file: IO[bytes]) -> Table:
     return Table(check_names(content.schema_arrow.names), rows, header="its schema")
 
 
-def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
-    """Yield number and cells of each line of the sheet ``wanted`` (by default the only visible one) but blank ones."""
+def _sheet_lines(file: IO[bytes], how: FileFormat) -> Lines:
+    """Yield number and cells of each line of the sheet (by default the only visible one) but blank ones."""
     import openpyxl
 
     book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-    sheets = {sheet.title: sheet for sheet in book.worksheets}
+    sheets, wanted = {sheet.title: sheet for sheet in book.worksheets}, how.sheet
     shown = [title for title, sheet in sheets.items() if sheet.sheet_state == "visible"] or list(sheets)
     if wanted is None and len(shown) != 1:
         message = f"has the sheets {listing(repr(name) for name in shown)}"
@@ -233,7 +237,7 @@ def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
         if wrong := next((cell for cell in cells if cell.data_type == "e"), None):
             message = f"cell {wrong.coordinate} holds the error {wrong.value}"
             raise WrongFile("error-in-cell", message, "correct the formula, or leave the cell empty")
-        values = [_as_shown(cell.value) for cell in cells]
+        values = [_as_shown(cell.value, how.decimal or ".") for cell in cells]
         while values and not values[-1]:
             values.pop()
         if values and not width:
@@ -242,10 +246,10 @@ def _sheet_lines(file: IO[bytes], wanted: str | None) -> Lines:
             yield line, values + [""] * (width - len(values))
 
 
-def _as_shown(value: Any) -> str:
-    """Return a cell as Excel writes it into a CSV file."""
+def _as_shown(value: Any, decimal: str) -> str:
+    """Return a cell as Excel writes it into a CSV file, where ``decimal`` is the decimal mark."""
     if isinstance(value, bool):
         return str(value).upper()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+    if isinstance(value, float):
+        return str(int(value) if value.is_integer() else value).replace(".", decimal)
     return "" if value is None else str(value)

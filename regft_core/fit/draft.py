@@ -43,7 +43,7 @@ from regft_core.kinds import find
 from regft_core.models.devices import cores, visible_devices
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import longest_input, resolve_model
-from regft_core.names import plural
+from regft_core.names import listing, plural
 from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.tasks import FoldsConfig
 from regft_core.schema.training import EncoderConfig
@@ -303,19 +303,15 @@ class Draft:
     def described(self, setup: Setup, seconds: float, more: str) -> list[str]:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""
         rows, (length, cut) = self.rows, self.length(setup.encoder)
-        counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
+        counts = listing(f"{label} {count}" for label, count in rows.counts.items())
         rare = f", because '{rows.rarest}' has under a fifth of the rows" if rows.rarest else ""
         warning = unread(self.rows.examples, setup.encoder, self.lengths[setup.encoder])
         lines = [
             *([warning] if warning else []),
-            f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),
+            f"rows: {len(rows.examples)}" + (f" ({counts})" if rows.counts else ""),
             f"labels: {rows.kind}: {rows.why}",
             f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",
-        ]
-        lines += [rows.rare_line] if rows.rare_line else []
-        if rows.without_label or rows.without_text:
-            lines.append(f"left out: {rows.without_label} rows without a label, {rows.without_text} without a text")
-        lines += [
+            *rows.notes,
             f"encoder: {setup.encoder}, {length} tokens of each row (cuts {cut:.1%} of them)",
             f"evaluated on: {setup.folds} folds, {plural(setup.repeats, 'repeat')}: every row by models that did not "
             "see it",

@@ -87,15 +87,8 @@ class Wanted:
         return os.path.abspath(folder) if is_elsewhere else self.model
 
 
-def make(wanted: Wanted) -> list[str]:
-    """Make the folder where it is not there; return lines on it.
-
-    Raises ConfigError with all that is wrong, before anything is written.
-    """
-    return make_folder_once(_draft(wanted), wanted.place)
-
-
-def _draft(wanted: Wanted) -> Draft:
+def draft_of(wanted: Wanted) -> Draft:
+    """Return the project of a call. Raises ConfigError with all that is wrong, before anything is written."""
     rows, problems = read_own(wanted.asked)
     elsewhere, wrong = read_elsewhere(wanted.asked, rows) if rows is not None else ([], [])
     texts, unread = count_unlabelled(wanted.asked)
@@ -138,7 +131,9 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     place, limit = wanted.place, (wanted.began or time.monotonic()) + 60 * LIMIT * wanted.minutes
     # As the command multiplies, whichever process calls: the same bits (models/devices.py).
     with variables({SWITCH: os.environ.get(SWITCH) or "1"}):
-        say("\n".join(make(wanted)))  # not stopped: it refuses too few minutes with the number that is needed
+        say(
+            "\n".join(make_folder_once(draft_of(wanted), place))
+        )  # not stopped: it refuses too few minutes with the number that is needed
         record = read_json(place / RECORD)
         try:
             with staying(), _until(limit):
@@ -236,7 +231,7 @@ def fit_method(wanted: Wanted, method: str) -> Path:
 
     Raises ConfigError, DataError, ModelError, RunFailed.
     """
-    draft = _draft(wanted)
+    draft = draft_of(wanted)
     first = [trials[:1] for trials in draft.preset.tuning.methods.get(method, [])[:1]]
     tuning = draft.preset.tuning.model_copy(update={"methods": {method: first}})
     draft = replace(draft, preset=draft.preset.model_copy(update={"tuning": tuning}))

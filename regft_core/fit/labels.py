@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Number
 from typing import Any
 
 from regft_core.data.examples import means_none
@@ -53,13 +54,9 @@ class Labels:
 
     @cached_property
     def lists(self) -> dict[str, list[str]]:
-        """The labels of each value that lists some."""
+        """The labels of each value that lists some; a blank one is empty."""
         listed = {position: listed_labels(value) for position, value in self.raw.items()}
-        return {
-            at: [text for label in parts if (text := as_text(label))]
-            for at, parts in listed.items()
-            if parts is not None
-        }
+        return {at: [as_text(label) or "" for label in parts] for at, parts in listed.items() if parts is not None}
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -104,13 +101,18 @@ class Labels:
         """The labels of each row that has one; of several labels also rows that list none."""
         mark, several = self.delimiter, self._several
         texts = {at: [text] if mark is None else _parts(text, mark) for at, text in self.texts.items()}
-        lists = {at: parts for at, parts in self.lists.items() if parts or several}
+        lists = {at: parts for at, parts in self.lists.items() if any(parts) or several}
         blank = several and not self.blank_is_missing and None not in map(as_text, self.raw.values())
         empty = [at for at, value in self.raw.items() if blank and isinstance(value, str) and not value.strip()]
         return {**{at: [] for at in empty}, **texts, **lists}
 
+    @cached_property
+    def _stored_numbers(self) -> dict[str | None, Any]:
+        """Text of each label that the file holds as a number -> the number: the decimal mark is that of text alone."""
+        return {as_text(value): value for value in self.raw.values() if isinstance(value, Number)}
+
     def number(self, text: str) -> float | None:
-        return to_number(text, self.decimal)
+        return to_number(self._stored_numbers.get(text, text), self.decimal)
 
     def order(self, label: str) -> tuple[float, str]:
         value = self.number(label)
@@ -165,6 +167,9 @@ class Labels:
         elif len(parts) > 1 and not self._several:
             message = f"{position} lists {len(parts)} labels, and --kind {self.asked} takes one"
             yield "several-labels", message, "leave --kind out, or write one label in each row"
+        elif wrong := [at for at, parts in self.lists.items() if self._several and len({*parts} - {""}) < len(parts)]:
+            message = f"{wrong[0]}: {given(self.raw[wrong[0]])} lists a label twice, or a blank one"
+            yield "label-twice", message, "list each of a row's labels once"
 
     def _wrong_numbers(self) -> Iterator[Wrong]:
         """Cells that are no numbers among others that are, or that are numbers only by another decimal mark."""

@@ -48,16 +48,12 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     Raises ConfigError before anything is written: the folder is in use, or the file or its columns are not there;
     StoreError for a folder that cannot be written.
     """
-    problems = _in_use(folder)
     task, size = ("film_polarity", "200") if rows is None else (rows.task_name, "full")
-    if rows is not None:
-        read, wrong = read_own(rows)
-        problems += wrong
-        if task in names(Path(), TASKS):
-            hint = "rename the file: the task gets its name"
-            problems.append(rows.problem("name-taken", "", f"there is a task '{task}' already", hint))
-        declared = "" if read is None else HEAD.format(why=read.why, task=task)
-        declared += "" if read is None else yaml_text(read.task(rows, f"{task}/{rows.file.name}", DEV))
+    read, wrong = (None, []) if rows is None else read_own(rows)
+    problems = [*_in_use(folder), *wrong]
+    if rows is not None and task in names(folder, TASKS):
+        hint = "rename the file: the task gets its name"
+        problems.append(rows.problem("name-taken", "", f"there is a task '{task}' already", hint))
     if problems:
         raise ConfigError(problems)
     files = {name: path.read_text(encoding="utf-8") for name, path in shipped.PROJECT.items()}
@@ -67,8 +63,9 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
     said = _git(folder)
     files[".dvc/config"] = "[core]\n    analytics = false\n" + ("    no_scm = true\n" if said else "")
-    if rows is not None:
-        files[task_file(task)] = declared
+    if rows is not None and read is not None:
+        declared = read.task(rows, f"{task}/{rows.file.name}", DEV)
+        files[task_file(task)] = HEAD.format(why=read.why, task=task) + yaml_text(declared)
     with explained(folder):
         new = temporary_name(folder / "project")
         (new / "data").mkdir(parents=True)
@@ -80,7 +77,7 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
         for entry in os.listdir(new):
             os.rename(new / entry, folder / entry)
         new.rmdir()
-    return said
+    return [*said, *(read.notes if read is not None else [])]
 
 
 def _in_use(folder: Path) -> list[Problem]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.data.examples import Example, WrongText, text_key, text_of
 from regft_core.data.file_format import Row, column_problems, name_of
 from regft_core.data.table import open_table, utf8_or
 from regft_core.errors import DataError, Problem
@@ -118,6 +118,15 @@ class OwnRows:
         return f"rare: {few}: hardly ever predicted, and scores count what is missed" if rare else ""
 
     @property
+    def notes(self) -> list[str]:
+        """Sentences on labels with few rows, and on rows that are left out."""
+        lines = [self.rare_line] if self.rare_line else []
+        if self.without_label or self.without_text:
+            unlabelled = plural(self.without_label, "row")
+            lines.append(f"left out: {unlabelled} without a label, {self.without_text} without a text")
+        return lines
+
+    @property
     def in_every_fold(self) -> list[int]:
         """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone."""
         counts = sorted(self.counts.values(), reverse=True)
@@ -126,8 +135,7 @@ class OwnRows:
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
         """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
         columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
-        columns |= {"label_delimiter": self.delimiter}
-        labels = list(self.labels) if self.labels is not None else None
+        columns["label_delimiter"], labels = self.delimiter, self.labels and list(self.labels)
         data: dict[str, Any] = {
             "kind": self.kind,
             "source": {"kind": "files", **asked.written.model_dump()},
@@ -246,7 +254,7 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
 
 def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
     """Yield what makes rows useless: too few of them, or texts that leave nothing to compare."""
-    texts = len({example.text for example in own.examples})
+    texts = len(set(map(text_key, own.examples)))
     if labelled < 2 * LEAST_ROWS:
         message = f"{plural(labelled, 'row')} with text and label; {2 * LEAST_ROWS} are the least"
         hint = f"label more rows ({own.without_label} have no label, {own.without_text} no text); 50 are a start"
@@ -287,9 +295,10 @@ def count_unlabelled(asked: Asked) -> tuple[int, list[Problem]]:
     """Return the rows of the file of ``asked.unlabelled``, and what is wrong with it; they are read with the task's."""
     if asked.unlabelled is None:
         return 0, []
-    of = replace(asked, file=asked.unlabelled)
+    of = replace(asked, file=asked.unlabelled, group=None)
     columns = {name: column for name, column in of.columns.items() if name in ("text", "pair")}
     rows, problems = rows_of(of, columns, of.written)
+    problems += cells_of(of, rows, Labels({})).problems
     if not problems and rows != rows_of(of, columns, asked.written)[0]:  # one task has one encoding
         problems.append(of.problem("not-its-encoding", "--unlabelled", "is in another encoding", "save both as UTF-8"))
     if of.file.name in (asked.file.name, *(one.name for one in asked.ood)):

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from regft_core.kinds._base import Declared, WrongLabel
@@ -77,7 +78,7 @@ def to_number(value: Any, decimal: str | None = None) -> float | None:
         decimal: the decimal mark of text, a comma or a point; the other one may stand between thousands then. None: a
             point, and nothing between thousands.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     if isinstance(value, str) and decimal is not None:
         if not _NUMBERS[decimal].fullmatch(value.strip()):

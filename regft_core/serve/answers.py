@@ -71,7 +71,7 @@ def answers(
     cut, unknown, tokens = model.count_tokens(present)
     counted.cut, counted.unknown, counted.tokens = counted.cut + cut, counted.unknown + unknown, counted.tokens + tokens
     counted.empty += len(examples) - len(present)
-    counted.words_for_none += sum(means_none(example.text) for example in present)
+    counted.words_for_none += sum(means_none(one.text) or means_none(one.text_pair or "") for one in present)
     kind = find(model.served.kind)
     names = kind.score_columns(model.labels)
     for index, example in enumerate(examples):

@@ -27,8 +27,8 @@ from regft_core.hooks.declare import Setting
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find, of_model
 from regft_core.models.architectures import architecture_of
-from regft_core.models.checkpoint_files import ignored, position_count, refuse_outside
-from regft_core.models.export_record import AnsweredBy, Served, read_served
+from regft_core.models.checkpoint_files import ADAPTER_FILES, ignored, position_count, refuse_outside
+from regft_core.models.export_record import FILE, AnsweredBy, Served, read_served
 from regft_core.models.exported_folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
 from regft_core.schema.method import FINETUNE
@@ -98,7 +98,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     Raises ModelError for no model directory, one that leads elsewhere, is damaged or of another version, has no head or
     no fast tokenizer, or cannot answer in ``precision``.
     """
-    if directory.is_dir():
+    if any((directory / name).is_file() for name in ("config.json", FILE, *ADAPTER_FILES)):  # else it is no model
         refuse_outside(directory)
         for said in ignored(directory):
             print(f"warning: {said}", file=sys.stderr)

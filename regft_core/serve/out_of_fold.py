@@ -137,7 +137,7 @@ def sentence(abstain: Abstain) -> str:
         counted = f"; rows of one group count as one answer, {abstain.groups:.1f} in effect"
     return (
         f"It does not answer where its largest probability is below {abstain.threshold:.3f}. "
-        f"At least {abstain.accuracy:.0%} of the answers above are right ({abstain.confidence:.0%} confidence, "
+        f"At least {100 * abstain.accuracy:g}% of the answers above are right ({abstain.confidence:.0%} confidence, "
         f"from {abstain.rows} development rows{models}{counted}; {abstain.coverage:.0%} of them are answered)."
     )
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from regft_core.data.checks import NEAR, leak_warning, leaks_between, leaks_of_folds, normalised
+from regft_core.data.checks import NEAR, leak_warning, leaks_between, leaks_of_folds, normalised, oddities
 from regft_core.data.examples import Example
 from regft_core.data.read_split import Split
 
@@ -30,7 +30,9 @@ def test_near_duplicates_of_training_rows_are_found_and_exact_ones_are_not_count
     assert "text" not in found
 
 
-def test_one_sided_overlaps_of_pairs() -> None:
+def test_one_sided_overlaps_and_words_for_none_of_pairs() -> None:
+    pairs = split(("nan", "Good."), ("Bad.", "None"), ("Fine.", "Yes."))
+    assert oddities("classification", ["any"], {"train": pairs})["none"]["rows"] == 2
     train = split(("A man sleeps.", "Someone is asleep."), ("Dogs run.", "Animals move."))
     dev = split(
         ("A man sleeps!", "He is in the kitchen."), ("Cats climb.", "animals move"), ("Someone is asleep", "New.")

@@ -104,7 +104,7 @@ def test_bytes_that_are_no_text_are_named_by_their_line_wherever_they_are(tmp_pa
         max_size=2,
     ),
     mark=st.sampled_from(list(DELIMITERS)),
-    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]),
     ends=st.sampled_from(["\n", "\r\n"]),
 )
 def test_what_csv_writes_is_read_as_it_was(

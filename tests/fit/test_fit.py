@@ -17,8 +17,8 @@ from regft_core.api import Project
 from regft_core.disk.files import write_json
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.fit import fitting
-from regft_core.fit.fitting import Wanted, decided
-from regft_core.fit.fitting import make as make_folder
+from regft_core.fit.fitting import Wanted, decided, draft_of
+from regft_core.fit.folder import make_folder_once
 from regft_core.fit.own_rows import Asked
 from regft_core.fit.setup import read_preset
 from regft_core.grid.jobs import jobs_of
@@ -254,12 +254,14 @@ def test_an_alarm_that_is_lost_rings_again(monkeypatch: pytest.MonkeyPatch) -> N
 def make(root: Path, folder: Path, given: Namespace) -> None:
     columns = given.text, given.label, given.pair, given.group
     asked = Asked(Path(given.file), *columns, ood=tuple(given.ood), unlabelled=given.unlabelled)
-    print("\n".join(make_folder(Wanted(root, asked, str(folder), given.minutes, given.model, given.seed))))
+    draft = draft_of(Wanted(root, asked, str(folder), given.minutes, given.model, given.seed))
+    print("\n".join(make_folder_once(draft, folder)))
 
 
 #: (what is given, codes of the problems)
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"unlabelled": Path("lost.csv")}, ["file-missing"]),
+    ({"unlabelled": Path("half.jsonl")}, ["not-text"]),
     ({"unlabelled": Path("reviews.csv"), "text": "product"}, ["name-taken"]),
     ({"file": "reviws.csv"}, ["file-missing"]),
     ({"text": "reviw", "label": "verdikt"}, ["column-missing", "column-missing"]),
@@ -321,6 +323,7 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     }.items():
         write_csv(root / f"{name}.csv", lines)
     (root / "notes").write_text("review\n")
+    (root / "half.jsonl").write_text('{"review": "half of a pair \\ud83d"}\n')
     for name in ("folder.csv", "taken", "of-another"):
         (root / name).mkdir(exist_ok=True)
     (root / "taken" / "mine.txt").write_text("mine")
@@ -374,7 +377,7 @@ def test_a_model_is_looked_up_in_the_working_directory(root: Path, tmp_path: Pat
     shutil.copytree(root / "tiny", tmp_path / "tiny")
     asked = Asked(root / "reviews.csv", "review", "verdict")
     for model in ("tiny", str(tmp_path / "tiny")):  # the working directory is no project
-        assert fitting._draft(Wanted(tmp_path, asked, model=model)).encoders == [str(tmp_path / "tiny")]
+        assert draft_of(Wanted(tmp_path, asked, model=model)).encoders == [str(tmp_path / "tiny")]
     assert Wanted(root, asked, model="tiny").encoder == "tiny"
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from regft_core.schema.sources import FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.read_project import open_project
 from tests.promises.kit import regft
-from tests.small_project import review, write_csv
+from tests.small_project import parquet, review, workbook, write_csv
 from tests.tiny import tiny_model_dir
 
 FILES = [".dvc/.gitignore", ".dvc/config", ".dvcignore", ".gitignore", "README.md", "dvc.yaml"]
@@ -77,9 +78,15 @@ def test_without_git_it_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, rows: Path) -> None:
     encoder = tiny_model_dir(tmp_path / "scratch", "bert")
     columns = ["--text", "review", "--label", "verdict", "--model", str(encoder)]
-    done = regft(tmp_path, "init", "new", "--task", str(rows), *columns)
+    write_csv(tmp_path / "pipelines" / "tasks" / "own-reviews.yaml", [])  # a task of another project
+    with rows.open("a") as file:
+        file.write("a slip,odd\r\n,good\r\n")
+    done = regft(tmp_path, "init", "a new one", "--task", str(rows), *columns)
     assert done.returncode == 0, done.stderr
-    assert "cd new && regft run" in done.stdout
+    assert "cd 'a new one' && regft run" in done.stdout
+    assert "(odd), 1 row in all" in done.stdout
+    assert "0 rows without a label, 1 without a text" in done.stdout
+    (tmp_path / "a new one").rename(tmp_path / "new")
     grid = open_project(tmp_path / "new").params.grid
     assert (list(grid.tasks), list(grid.seeds), list(grid.sizes)) == (["own-reviews"], [*range(10)], ["full"])
     results = [".regft/runs", "work/plan", "reports/report.html", "mlflow.db"]
@@ -181,6 +188,37 @@ def test_a_run_reads_the_rows_that_are_told(tmp_path: Path, labels: list[Any], k
     rows = read_split(tmp_path, "rows", task.source, file.name, declaration_of(task)).examples
     assert [row.text for row in rows] == [row.text for row in own.examples]
     assert find(own.kind).label_counts([row.label for row in rows], own.labels or ()) == own.counts
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.xlsx"])
+def test_a_decimal_mark_is_that_of_text_and_not_of_stored_numbers(tmp_path: Path, name: str) -> None:
+    values = [n + 0.125 for n in range(12)]  # as text, 125 to 11125 where a point stands between thousands
+    stored = [Decimal(str(value)) for value in values] if name == "rows.parquet" else values
+    rows = [{"text": f"text {n}", "label": value} for n, value in enumerate(stored)]
+    write_text(tmp_path / "data" / "rows.jsonl", "\n".join(json.dumps(row, default=str) for row in rows))
+    (tmp_path / "data" / "rows.parquet").write_bytes(parquet(rows))
+    if name == "rows.xlsx":
+        (tmp_path / "data" / name).write_bytes(workbook(rows=[["text", "label"], *map(list, map(dict.values, rows))]))
+    asked = Asked(tmp_path / "data" / name, "text", "label", how=FileFormat(decimal=","))
+    own, problems = read_own(asked)
+    assert own is not None, problems
+    task = TaskConfig.model_validate(own.task(asked, name, {"folds": 3}))
+    read = read_split(tmp_path, "rows", task.source, name, declaration_of(task)).examples
+    assert (own.kind, [row.label for row in read]) == ("regression", values)
+
+
+@pytest.mark.parametrize("labels", [["a", "a"], ["a", ""], [None]])
+def test_a_list_that_no_run_would_read_is_refused_at_once(tmp_path: Path, labels: list[Any]) -> None:
+    file, rows = tmp_path / "rows.jsonl", [*([["a"], ["b", "a"]] * 6), labels]
+    write_text(file, "\n".join(json.dumps({"text": f"text {n}", "label": one}) for n, one in enumerate(rows)))
+    assert [problem.code for problem in read_own(Asked(file, "text", "label"))[1]] == ["label-twice"]
+
+
+def test_texts_differ_where_one_of_a_pair_does(tmp_path: Path) -> None:
+    rows = [("one", "other", "label"), *(("the same", f"text {n}", "ab"[n % 2]) for n in range(12))]
+    asked = Asked(write_csv(tmp_path / "rows.csv", rows), "one", "label", "other")
+    assert read_own(asked)[1] == []
+    assert [problem.code for problem in read_own(replace(asked, pair=None))[1]] == ["one-text"]
 
 
 def test_a_file_of_other_texts_is_read_as_the_run_reads_it(tmp_path: Path) -> None:

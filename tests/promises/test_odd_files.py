@@ -108,6 +108,7 @@ ODD: dict[str, Odd] = {
     "sep=": Odd("a.csv", "sep=;\n" + labelled(LABELS, ";"), task=CLASSES),
     "sep=, wrongly quoted": Odd("a.csv", '"sep=|"\r\n' + labelled(LABELS, "|", ends="\r\n"), task=CLASSES),
     "UTF-16": Odd("a.csv", PLAIN.encode("utf-16"), task=CLASSES),
+    "UTF-32": Odd("a.csv", b"\0\0\xfe\xff" + PLAIN.encode("utf-32-be"), task=CLASSES),
     "cp1252": refused("a.csv", ACCENT, "not-utf8"),
     "cp1252, said": Odd("a.csv", ACCENT, task=CLASSES, options={"encoding": "cp1252"}),
     "a delimiter that is said": Odd("a.csv", WIDE, task=CLASSES, options={"delimiter": ";"}),

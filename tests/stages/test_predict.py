@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from regft_core.serve.answers import safe_cell
 from regft_core.serve.loaded import LoadedModel
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file, predict_stream
+from stages.predict import _say
 from tests import warm
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, parquet, read_csv, read_jsonl, review, write_csv
@@ -177,12 +179,18 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
         load_served(trained / "models" / "tiny", "cpu")
     with raises_code(ModelError, "not-an-export"):
         load_served(tmp_path / "nothing", "cpu")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / ".models").symlink_to(trained)
+    with raises_code(ModelError, "not-an-export"):
+        load_served(tmp_path / "project", "cpu")
     (own / "regft.json").write_text("{}")
     with raises_code(ModelError, "outdated-export"):
         load_served(own, "cpu")
 
 
-def test_rows_below_the_exported_threshold_are_not_answered(exported: Exported, data: Path, tmp_path: Path) -> None:
+def test_rows_below_the_exported_threshold_are_not_answered(
+    exported: Exported, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The threshold is that of ``regft.json``; probabilities stay, the prediction is empty."""
     model = load_served(exported["vanilla", "reviews"], "cpu")
     plain = predict_file(model, data, tmp_path / "all.csv")
@@ -191,11 +199,13 @@ def test_rows_below_the_exported_threshold_are_not_answered(exported: Exported, 
     assert "answered" not in answered[0]
     best = [max(float(row["probability_bad"]), float(row["probability_good"])) for row in answered]
     threshold = (sorted(best)[1] + sorted(best)[2]) / 2
-    abstain = Abstain(threshold=threshold, accuracy=0.9, confidence=0.95, coverage=0.6, rows=100)
+    abstain = Abstain(threshold=threshold, accuracy=0.996, confidence=0.95, coverage=0.6, rows=100)
     abstaining = replace(model, served=model.served.model_copy(update={"abstain": abstain}))
     counted = predict_file(abstaining, data, tmp_path / "some.csv")
     found = read_csv(tmp_path / "some.csv")
     assert counted.abstained == 2
+    _say(abstaining, counted, sys.stdout)
+    assert "99.6%" in capsys.readouterr().out  # never rounded up to all
     for row, value in zip(found, best, strict=True):
         assert row["answered"] == ("true" if value >= threshold else "false")
         assert bool(row["prediction"]) is (row["answered"] == "true")

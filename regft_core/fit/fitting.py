@@ -131,9 +131,8 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     place, limit = wanted.place, (wanted.began or time.monotonic()) + 60 * LIMIT * wanted.minutes
     # As the command multiplies, whichever process calls: the same bits (models/devices.py).
     with variables({SWITCH: os.environ.get(SWITCH) or "1"}):
-        say(
-            "\n".join(make_folder_once(draft_of(wanted), place))
-        )  # not stopped: it refuses too few minutes with the number that is needed
+        # Not stopped: it refuses too few minutes with the number that is needed.
+        say("\n".join(make_folder_once(draft_of(wanted), place)))
         record = read_json(place / RECORD)
         try:
             with staying(), _until(limit):

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 350
 #: Room -> lines and files of Python at most. ``regft_core`` stands for the files beside its folders.
 BUDGETS: dict[str, tuple[int, int]] = {
-    "benchmarks": (2000, 10),
+    "benchmarks": (2150, 11),
     "regft_core": (1150, 10),
     "regft_core/contract": (1050, 5),
     "regft_core/data": (2700, 14),
@@ -50,7 +50,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/grid": (750, 3),
     "tests/hooks": (300, 1),
     "tests/kinds": (500, 4),
-    "tests/methods": (7100, 33),
+    "tests/methods": (7150, 33),
     "tests/models": (2150, 12),
     "tests/official": (1250, 7),
     "tests/papers": (800, 5),

@@ -1,4 +1,4 @@
-"""What regft costs beside training: CPU seconds of each stage of a grid, with training and answers left out.
+"""What regft costs beside training: CPU seconds of each stage of a grid, without training and prediction.
 
     python benchmarks/overhead.py --grid 25 2 2 --seeds 10     # methods, tasks, sizes: 100 cells
 

@@ -135,7 +135,8 @@ class OwnRows:
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
         """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
         columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
-        columns["label_delimiter"], labels = self.delimiter, self.labels and list(self.labels)
+        columns["label_delimiter"] = self.delimiter
+        labels = list(self.labels) if self.labels is not None else None
         data: dict[str, Any] = {
             "kind": self.kind,
             "source": {"kind": "files", **asked.written.model_dump()},

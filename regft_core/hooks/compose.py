@@ -200,8 +200,8 @@ def check_method(
         chooses = resolve_training(stack, phase)[0].checkpoint == "best_on_dev_as_published"
         if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
             found.append(
-                "training.checkpoint: best_on_dev_as_published chooses the epoch by the rows that judge the fold; set "
-                "checkpoint: best_on_split"
+                "training.checkpoint: best_on_dev_as_published chooses the epoch on the fold that it is then evaluated "
+                "on; set checkpoint: best_on_split"
             )
         problems += [prefix + problem for problem in found]
     return problems

@@ -55,10 +55,15 @@ def decide(
         resampled = np.mean([draws[0], *(rng.permutation(values) for values in draws[1:])], axis=0)
         observed = np.mean([tables[name][0] for name in sets], axis=0)
         upwards, (lowest, highest) = metrics.higher_is_better(metric), metrics.find(metric).range
+        constant = [row.constant for row in entered]
         found = beliefs(
-            observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards,
-            constant=[row.constant for row in entered],
-        )  # fmt: skip
+            observed,
+            resampled,
+            point=point,
+            confidence=config.confidence,
+            higher_is_better=upwards,
+            constant=constant,
+        )
         return [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in found]
 
     grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds

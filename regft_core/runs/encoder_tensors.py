@@ -51,7 +51,7 @@ def without_encoder(phase: RunPhase, tensors: Tensors) -> tuple[Tensors, dict[st
     """Return the tensors of a phase that are stored, and the file that names the weights that are not."""
     if WEIGHTS not in tensors:
         return tensors, {}
-    weights, encoder = tensors[WEIGHTS], _encoder_sha256(phase)
+    weights, encoder = tensors[WEIGHTS], encoder_sha256(phase)
     same = [name for name in sorted(weights) if _sha256(weights[name]) == encoder.get(name)]
     if not same:
         return tensors, {}
@@ -65,8 +65,8 @@ def _hashed(phase: RunPhase) -> tuple[Any, ...]:
     return phase.source, rows.kind, tuple(rows.labels or ()), phase.encoder.pooling, phase.rows_per_example
 
 
-@cached(LRUCache(4), key=_hashed)
-def _encoder_sha256(phase: RunPhase) -> dict[str, str]:
+@cached(LRUCache(4), key=_hashed, info=True)
+def encoder_sha256(phase: RunPhase) -> dict[str, str]:
     """The hash of every tensor of the checkpoint, once for all runs of a process; drawn tensors are not among them."""
     model = load_pretrained(phase)
     return {name: _sha256(t) for name, t in model.state_dict().items() if name not in model.regft_new_parameters}

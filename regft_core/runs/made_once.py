@@ -12,6 +12,7 @@ from regft_core.lazy import Tensor
 from regft_core.names import listing
 from regft_core.runs.code import Scope, code_of, load
 from regft_core.runs.context import Context
+from regft_core.runs.encoder_tensors import encoder_sha256
 from regft_core.runs.environment import set_up
 from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.run_phase import kept_tokenizer
@@ -77,6 +78,7 @@ def made_once(
     except BaseException:
         # What this process keeps by hashes of encoders: one may have been replaced as it was read.
         kept_tokenizer.cache_clear()
+        encoder_sha256.cache_clear()
         token_memory.cache_clear()
         vector_memory().clear()
         raise

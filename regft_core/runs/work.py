@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,17 +94,22 @@ class Work:
             raise wrong(path, what, "evaluate") from error
         return Predictions(ids, gold, predicted, scored)
 
-    def steps(self, name: str, cell: Cell, seeds: Sequence[int]) -> pd.DataFrame:
-        """Read ``CURVES`` or ``LOGGED`` of search and finetune, in the order of ``seeds``; empty without the files."""
+    def steps(
+        self, name: str, cell: Cell, seeds: Sequence[int], searched: Collection[int] | None = None
+    ) -> pd.DataFrame:
+        """Read ``CURVES`` or ``LOGGED`` of search and finetune, in the order of ``seeds``; empty without the files.
+
+        ``searched``: the seeds of which the search is read; None: all.
+        """
         import pandas as pd
 
         readers, rows = COLUMNS[name], list[list[Any]]()
-        for stage in ("search", "finetune"):
+        for stage, of in (("search", seeds if searched is None else searched), ("finetune", seeds)):
             path, by_seed = self.folder(stage, cell) / name, dict[str, list[list[str]]]()
             try:
                 for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else ()):
                     by_seed.setdefault(row[0], []).append(row)
-                for row in (row for seed in seeds for row in by_seed.get(str(seed), [])):
+                for row in (row for seed in seeds if seed in of for row in by_seed.get(str(seed), [])):
                     rows.append([read(text) for read, text in zip(readers.values(), row, strict=True)])
             except (OSError, ValueError, IndexError, csv.Error) as error:
                 raise wrong(path, f"not a log of steps ({error})", stage) from error

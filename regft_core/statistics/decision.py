@@ -52,9 +52,14 @@ class Belief:
 
 
 def beliefs(
-    observed: Array, resampled: Array, *, point: float, confidence: float = 0.95, higher_is_better: bool = True,
+    observed: Array,
+    resampled: Array,
+    *,
+    point: float,
+    confidence: float = 0.95,
+    higher_is_better: bool = True,
     constant: Sequence[bool] = (),
-) -> list[Belief]:  # fmt: skip
+) -> list[Belief]:
     """Return one belief per method.
 
     Args:

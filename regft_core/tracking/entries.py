@@ -15,7 +15,6 @@ from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown, same_score
 from regft_core.runs.records import MARK, FindingRecord, RunRecord
 from regft_core.runs.work import Work
-from regft_core.schema.method import FINETUNE
 from regft_core.serve.card import current
 from regft_core.settings.document import yaml_text
 from regft_core.settings.project import Cell
@@ -110,12 +109,9 @@ class _CellFiles:
         self.evaluations = self._current(result.runs if result else ())
         self.findings = {name: self._current(found.runs) for name, found in work.findings(cell).items()}
         searched = work.search(cell).runs if work.result_file("search", cell).is_file() else ()
-        # A search may have run again since, and its curves are of those runs.
+        # A search may have run again since.
         self.searches = {r.seed: r for r in searched if r.seed in self.runs and r.phases == self.runs[r.seed].phases}
-        self.curves = {
-            seed: {name: points for name, points in of.items() if seed in self.searches or name.startswith(FINETUNE)}
-            for seed, of in read_curves(work, cell, list(self.runs.values())).items()
-        }
+        self.curves = read_curves(work, cell, list(self.runs.values()), self.searches)
         self.params = parameters(cell, self.manifest.settings)
         self.config = {"config.yaml": self.manifest.config} if self.manifest.config else {}
         self.primary = result.primary if result else ""
@@ -203,7 +199,7 @@ class _CellFiles:
             params,
             tags,
             scores,
-            self.curves[seed].get(FINETUNE, ()),
+            self.curves[seed].get("finetune", ()),
             files,
             list(datasets(self.work, self.cell, evaluation.sets if evaluation else (), seed)),
             # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,18 +52,23 @@ def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, dict[str, list[Point]]]:
-    """Seed -> phase -> its curves, what its methods logged, and the scores of its epochs, as the page shows them."""
+def read_curves(
+    work: Work, cell: Cell, runs: Sequence[RunRecord], searched: Collection[int]
+) -> dict[int, dict[str, list[Point]]]:
+    """Seed -> phase -> its curves, what its methods logged, and the scores of its epochs, as the page shows them.
+
+    ``searched``: seeds whose search is that of the run.
+    """
     curves: dict[int, dict[str, list[Point]]] = {run.seed: {} for run in runs}
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
         if value is not None and math.isfinite(value):
             curves[seed].setdefault(phase, []).append(Point(SECTION + name, value, step))
 
-    for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves)).itertuples(index=False):
+    for seed, phase, step, _, *values in work.steps(CURVES, cell, list(curves), searched).itertuples(index=False):
         for name, value in zip(CURVE, values, strict=True):
             add(seed, phase, name, step, value)
-    for seed, phase, step, name, value in work.steps(LOGGED, cell, list(curves)).itertuples(index=False):
+    for seed, phase, step, name, value in work.steps(LOGGED, cell, list(curves), searched).itertuples(index=False):
         add(seed, phase, name, step, value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
         for score in epochs.scores:

@@ -175,7 +175,7 @@ def test_bits_decide(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         name = "bert.embeddings.LayerNorm.bias"
         model.get_parameter(name)[:2] = torch.tensor([0.0, float("nan")])
     monkeypatch.setattr(encoder_tensors, "load_pretrained", lambda *_: model)
-    monkeypatch.setattr(encoder_tensors, "_encoder_sha256", encoder_tensors._encoder_sha256.__wrapped__)
+    monkeypatch.setattr(encoder_tensors, "encoder_sha256", encoder_tensors.encoder_sha256.__wrapped__)
     own = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     stored_of, files = without_encoder(phase, {"weights": own})
     assert set(stored_of["weights"]) == HEAD  # drawn, so no file has it; NaN is itself

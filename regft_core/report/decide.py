@@ -57,12 +57,7 @@ def decide(
         upwards, (lowest, highest) = metrics.higher_is_better(metric), metrics.find(metric).range
         constant = [row.constant for row in entered]
         found = beliefs(
-            observed,
-            resampled,
-            point=point,
-            confidence=config.confidence,
-            higher_is_better=upwards,
-            constant=constant,
+            observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards, constant=constant
         )
         return [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in found]
 

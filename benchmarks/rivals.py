@@ -186,7 +186,7 @@ def trainer(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]
 
 
 def setfit(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
-    """The package ``setfit`` with its defaults: one epoch of all pairs; of many rows, where these take a core for a day,
+    """The package ``setfit`` with its defaults: one epoch of all pairs; of many rows, where these take a core a day,
     20 like and 20 unlike pairs of each row, as in its paper (Tunstall et al., 2022: R = 20).
     """
     from datasets import Dataset

@@ -46,6 +46,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Texts, y: Sequence[Any] | Array | pd.Series) -> Classifier:
         """Train on n texts or pairs ``X`` and their labels ``y`` [n]. Raises ConfigError, DataError, RunFailed."""
+        if pd.isna(np.asarray(y, dtype=object)).any():
+            raise DataError("missing-label", "y has missing labels\n    -> leave these rows out")
         # Files of rows are read without spaces around a label.
         labels = np.unique(np.asarray(y)).tolist()
         named = {str(label).strip(): label for label in labels}

@@ -173,6 +173,8 @@ def test_wrong_parameters_are_errors_of_regft(encoder: str) -> None:
         regft.Classifier("linear_prob", encoder).fit(TEXTS, labels)
     with raises_code(ConfigError, "one-class"):
         regft.Classifier(model=encoder).fit(TEXTS, [1] * 24)
+    with raises_code(DataError, "missing-label"):
+        regft.Classifier(model=encoder).fit(TEXTS, ["a", None] * 12)
 
 
 def test_python_reads_a_file_as_it_is_written(encoder: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.canonical import sha256_file
+from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
@@ -41,10 +41,11 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
         "written": draft.asked.how.model_dump(),
         "ood": {one.name: sha256_file(one.file) for one in draft.elsewhere},
         "unlabelled": draft.asked.unlabelled and sha256_file(draft.asked.unlabelled),
+        "preset": sha256_json(draft.preset.model_dump(mode="json")),
     }
     is_made = (folder / RECORD).is_file()
     record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
-    before = {"sha256": None, "ood": {}, "unlabelled": None} | record["from"]
+    before = {"sha256": None, "ood": {}, "unlabelled": None, "preset": inputs["preset"]} | record["from"]
     if before == inputs:
         return [f"{folder} is there; going on with it"]
     old: dict[str, str] = record["wrote"]  # of rows ``from`` knows what they were

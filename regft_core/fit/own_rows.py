@@ -302,6 +302,8 @@ def count_unlabelled(asked: Asked) -> tuple[int, list[Problem]]:
     problems += cells_of(of, rows, Labels({})).problems
     if not problems and rows != rows_of(of, columns, asked.written)[0]:  # one task has one encoding
         problems.append(of.problem("not-its-encoding", "--unlabelled", "is in another encoding", "save both as UTF-8"))
+    if not problems and not any(text_of(row.values.get(asked.text), asked.text) for row in rows):
+        problems.append(of.problem("no-rows", "--unlabelled", "no row has a text", "name a file with texts"))
     if of.file.name in (asked.file.name, *(one.name for one in asked.ood)):
         problems.append(of.problem("name-taken", "--unlabelled", "is the name of another file", "rename the file"))
     return len(rows), problems

@@ -109,6 +109,9 @@ def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem
     problems = {one: encoder_problems(EncoderConfig(name=one), root) for one in (ENCODERS if name is None else (name,))}
     if here := [one for one, wrong in problems.items() if not wrong]:
         return here, []
+    if name is not None and name not in ALIASES and not (root / name).is_dir():
+        hint = f"{suggestion(name, ALIASES, 'aliases')}; or give a folder that save_pretrained wrote"
+        return [], [Problem("model-missing", "--model", 0, "", f"'{name}' is no alias and no directory", hint)]
     return [], [
         Problem(code, "--model", 0, "", text, ALIASES[one].advice if one in ALIASES else hint)
         for one, wrong in problems.items()

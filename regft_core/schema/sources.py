@@ -17,11 +17,17 @@ def _check_encoding(name: str) -> str:
     return name
 
 
+def _check_delimiter(mark: str) -> str:
+    if len(mark) != 1 or mark in '"\r\n':
+        raise ValueError(f"{mark!r} is not one character beside the quote and line ends; give for instance ; or |")
+    return mark
+
+
 class FileFormat(StrictModel):
     """How a file is written."""
 
     quoted: bool = Field(False, description="fields of a .tsv are quoted as in CSV; else a quote is a character")
-    delimiter: Annotated[str, Field(pattern=r'^[^"\r\n]$')] | None = Field(
+    delimiter: Annotated[str, AfterValidator(_check_delimiter)] | None = Field(
         None, description="what separates the columns of a .csv or .tsv; told from the header when absent"
     )
     encoding: Annotated[str, AfterValidator(_check_encoding)] | None = Field(

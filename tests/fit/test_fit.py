@@ -124,6 +124,11 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert "going on with it" in capsys.readouterr().out
     with raises_code(ConfigError, "edited", "params.yaml was edited", "from the first in minutes", "rows in its data/"):
         make(root, folder, arguments(**asked, minutes=601.0))
+    preset = root / "pipelines" / "own_data.yaml"
+    preset.write_text(PRESET.replace("epochs: 1", "epochs: 2"))
+    with raises_code(ConfigError, "edited", "from the first in preset"):
+        make(root, folder, arguments(**asked))
+    preset.write_text(PRESET)
     assert file.read_text().endswith("# mine\n")
 
 
@@ -286,7 +291,9 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"kind": "regression"}, ["not-a-number"]),
     ({"minutes": 0.0}, ["wrong-minutes"]),
     ({"minutes": 0.01}, ["too-few-minutes"]),
-    ({"model": "tiny/none"}, ["file-missing"]),
+    ({"model": "tiny/none"}, ["model-missing"]),
+    ({"model": "of-another"}, ["file-missing"]),
+    ({"unlabelled": Path("empty.csv")}, ["no-rows"]),
     ({"out": "taken"}, ["in-the-way"]),
     ({"out": "of-another"}, ["in-the-way"]),
     ({"ood": ["reviws.csv"]}, ["file-missing"]),
@@ -310,6 +317,7 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     head, two = ("review", "verdict"), ["good", "bad"]
     for name, lines in {
         "one-class": [head, *((review(n), "good") for n in range(12))],
+        "empty": [head, *((" ", "") for _ in range(4))],
         "one-row": [head, (review(1), "good")],
         "rare": [head, *((review(n), "good") for n in range(12)), ("x", "odd")],
         "ids": [head, *((review(n), f"id {n}") for n in range(12))],
@@ -383,8 +391,9 @@ def test_a_model_is_looked_up_in_the_working_directory(root: Path, tmp_path: Pat
 
 def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:
     write_csv(tmp_path / "rows.csv", [("review", "verdict"), *((text, label) for text, label, _ in rows())])
-    done = stage(tmp_path, "fit", "rows.csv", "--text", "reviews", "--label", "verdict", "--model", "nothing")
+    done = stage(tmp_path, "fit", "rows.csv", "--text", "reviews", "--label", "verdict", "--model", "minilmm")
     assert done.returncode == 2
     assert "no column 'reviews'" in done.stderr
-    assert "--model: model 'nothing'" in done.stderr  # both in one message
+    assert "--model: 'minilmm'" in done.stderr  # both in one message
+    assert "did you mean 'minilm'" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

@@ -173,7 +173,11 @@ def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> t
         raise ModelError("mask-token-missing", "the tokenizer has no mask token\n    -> use a masked LM's checkpoint")
     filled = [_filled(example, prompt.template, tokenizer.mask_token) for example in examples]
     encoding = tokenizer(
-        [text for text, _ in filled], return_offsets_mapping=True, return_attention_mask=False, verbose=False
+        [text for text, _ in filled],
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        split_special_tokens=False,  # the mask stands in the text
+        verbose=False,
     )
     all_fields = []
     for row, (_, spans) in enumerate(filled):

@@ -38,7 +38,9 @@ def read_tokenizer(directory: Path, where: str, model_type: str | None) -> Any:
 
     try:
         with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+            # "</s>" in a web page, or "[SEP]" in a comment, is text.
+            own = {"local_files_only": True, "trust_remote_code": False, "split_special_tokens": True}
+            tokenizer = AutoTokenizer.from_pretrained(directory, **own)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files
         hint = "save it again with the installed transformers: tokenizer.save_pretrained(directory)"
         raise ModelError("cannot-load", f"{where}: the tokenizer cannot be loaded: {error}\n    -> {hint}") from error

@@ -210,7 +210,7 @@ class Loop:
             hint = "lower training.batch_size and raise training.accumulation by the same factor"
             raise OutOfMemory("out-of-memory", f"{message}; {hint} ({error})") from error
         if all(norm is None for *_, norm in self.done.curve):
-            message = f"the gradient overflowed fp16 in all {self.total} steps, so each was skipped and nothing is learned"
+            message = f"the gradient overflowed fp16 in all {self.total} steps, so nothing is learned"
             raise RunFailed("not-finite", f"{message}\n    -> set training.precision: bf16 or fp32")
         for scores in self.looks:
             scores.restore(self.trainee, self.stack)

@@ -148,9 +148,7 @@ def read_model_json(path: Path, name: str) -> dict[str, Any]:
     """Return a JSON object of the encoder's directory; raises ModelError where the file is missing or is none."""
     content = json_object(path)
     if content is None:
-        hint = (
-            "give a directory as save_pretrained writes it; `hf download ID --local-dir DIRECTORY` gets one of the hub"
-        )
+        hint = "copy it there, or give another directory as model.name: one as save_pretrained writes it"
         raise ModelError("file-missing", f"model '{name}': {path} is missing\n    -> {hint}")
     return content
 

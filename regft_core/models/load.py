@@ -38,7 +38,7 @@ def read_tokenizer(directory: Path, where: str, model_type: str | None) -> Any:
 
     try:
         with quiet():
-            # "</s>" in a web page, or "[SEP]" in a comment, is text.
+            # What spells "</s>" or "[SEP]" in a text is text.
             own = {"local_files_only": True, "trust_remote_code": False, "split_special_tokens": True}
             tokenizer = AutoTokenizer.from_pretrained(directory, **own)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files

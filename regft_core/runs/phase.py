@@ -237,7 +237,7 @@ _SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
 
 
 def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
-    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
+    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm or None]) and diagnostics."""
     done = trained.progression
     batches = max(1, done.batches)
     best = next((scores for scores in trained.looks if scores.keeps_best), None)

@@ -116,7 +116,6 @@ class Progression:
     forward_passes: float = 0.0
     backward_passes: float = 0.0
     batches: int = 0
-    #: Step, epoch, loss, learning rate and gradient norm; None where fp16 overflowed, so that the step was skipped.
     curve: list[list[Any]] = field(default_factory=list)
 
 

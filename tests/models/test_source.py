@@ -68,7 +68,7 @@ def shard(own):
             "other-weights",
             "transformers_weights",
         ),
-        (lambda own: remove(own, "config.json"), "file-missing", "hf download"),
+        (lambda own: remove(own, "config.json"), "file-missing", "config.json"),
         (lambda own: rewrite(own, "{"), "damaged-json", "config.json"),
         (lambda own: rewrite(own, name="adapter_config.json"), "adapter-in-encoder", "merge_and_unload"),
         (lambda own: rewrite(own, name="adapter_model.safetensors"), "adapter-in-encoder", "merge_and_unload"),

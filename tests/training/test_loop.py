@@ -16,8 +16,6 @@ from regft_core.catalogue import SAMPLERS, SCHEDULES
 from regft_core.contract.laws import Memory, Stopped
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
-from regft_core.runs.phase import phase_marks
-from regft_core.runs.training_run import TrainedPhase
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import EpochScores, Loop
 from regft_core.training.optim import rate_factor, warmup_steps
@@ -95,21 +93,6 @@ def test_loss_that_is_not_a_number_fails_the_run_with_step_and_advice() -> None:
     run = Bench(training=TRAINING.model_copy(update={"learning_rate": 1e30, "clip_norm": None, "epochs": 5}))
     with raises_code(RunFailed, "not-finite", "of 15"):
         run.loop().train()
-
-
-def test_a_step_that_fp16_skips_has_no_gradient_norm_and_a_run_of_such_steps_fails() -> None:
-    bench = Bench(training=TRAINING.model_copy(update={"precision": "fp16"}))
-    loop = bench.loop()
-    loop.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, backoff_factor=2.0**-112)
-    norms = [norm for *_, norm in loop.train().curve]
-    assert norms[0] is None
-    assert all(norm > 0 for norm in norms[1:])
-    (mark,) = phase_marks(TrainedPhase(bench.trainee, bench.stack, progression=loop.done))
-    assert "1 of 6 steps" in mark
-    loop = Bench(training=bench.training).loop()
-    loop.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, backoff_factor=0.99)
-    with raises_code(RunFailed, "not-finite", "all 6 steps", "bf16"):
-        loop.train()
 
 
 def test_out_of_memory_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:

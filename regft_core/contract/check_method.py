@@ -161,7 +161,8 @@ def promises(
         "what it hands on and keeps can be stored": (lambda: laws.storable(make()), ""),
     }
     for precision in ("bf16", "fp16"):
-        lossy = {"precision": precision, "allow_precision_loss": True}
+        # In fp16 the first steps overflow and are skipped, each at half the scale of the one before.
+        lossy = {"precision": precision, "allow_precision_loss": True, "max_steps": 20}
         refused = precision_problems(stack, training.model_copy(update=lossy))[0]
         listed[f"it trains in {precision}"] = partial(laws.trains, make(**lossy)), no_steps or "; ".join(refused)
     return listed

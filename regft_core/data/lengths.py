@@ -66,6 +66,7 @@ def row_lengths(
     """Return how long each row is, by a ``tokenizers.Tokenizer``; ``apart``: texts of a pair are rows."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True  # as text, as they are read
     how = reading or Reading()
     paired = bool(examples) and examples[0].text_pair is not None
     firsts = [how.instruction + example.text for example in examples]

@@ -172,9 +172,8 @@ def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> t
     if tokenizer.mask_token_id is None:
         raise ModelError("mask-token-missing", "the tokenizer has no mask token\n    -> use a masked LM's checkpoint")
     filled = [_filled(example, prompt.template, tokenizer.mask_token) for example in examples]
-    encoding = tokenizer(
-        [text for text, _ in filled], return_offsets_mapping=True, return_attention_mask=False, verbose=False
-    )
+    texts, mask_is_read = [text for text, _ in filled], {"split_special_tokens": False}
+    encoding = tokenizer(texts, return_offsets_mapping=True, verbose=False, **mask_is_read)
     all_fields = []
     for row, (_, spans) in enumerate(filled):
         own = encoding["input_ids"][row]

@@ -6,8 +6,7 @@ training rows are computed once, without dropout. With the student's logits z_s 
     (1 - weight) * task loss + weight * T^2 * KL(softmax(z_t / T) || softmax(z_s / T)),  T = temperature
 
 which differs by a constant from the cross-entropy with soft targets. T^2 keeps the size of its gradient, as in the
-paper. With several labels it is the mean of a KL for each label, as the task's loss is; for values it is the squared
-difference, which has no temperature.
+paper. For values it is the squared difference, which has no temperature.
 
 With ``weight: 1`` no label is read, so the rows can be without labels (``data: {size: full, labels: false}``).
 
@@ -130,4 +129,4 @@ class Distil(Regulariser):
             each = divergence(teacher / scale, student / scale, self.setting.kind, kl) * scale**2
         if options.threshold:
             each = each * (teacher.softmax(1).amax(1) > options.threshold)
-        return each.mean() if kind.one_label or not kind.has_labels else each.mean() / student.shape[1]
+        return each.mean()

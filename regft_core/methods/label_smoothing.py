@@ -33,13 +33,10 @@ class LabelSmoothing(Regulariser):
 
     @classmethod
     def check_task(cls, options: LabelSmoothingConfig, task: TaskConfig) -> list[str]:
-        if find(task.kind).ordered:
-            return [
-                f"its loss is a cross-entropy, which ignores the order of {task.kind} labels; use it on classification"
-            ]
-        if find(task.kind).one_label:
+        if (kind := find(task.kind)).one_label and not kind.ordered:
             return []
-        return [f"a {task.kind} task has no distribution over classes that could be smoothed; use it on classification"]
+        why = "ignores the order of" if kind.ordered else "does not fit"
+        return [f"its loss is a cross-entropy, which {why} {task.kind} labels; use it on classification"]
 
     def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor:
         cross_entropy, weights = torch.nn.functional.cross_entropy, step.class_weights

@@ -105,9 +105,8 @@ class LinearHead(Regulariser):
     def fit(self, trainee: Trainee, data: FitData) -> None:
         features, labels = self.features(data)
         if self.options.labels == "permuted":
-            order = torch.randperm(
-                len(labels), generator=trainee.generator("linear_head.permutation"), device=trainee.device
-            )
+            generator = trainee.generator("linear_head.permutation")
+            order = torch.randperm(len(labels), generator=generator, device=trainee.device)
             labels = labels[order.to(labels.device)]
         package, kind = self.options.head == "package", find(self.setting.kind)
         features = features if package else features.double()

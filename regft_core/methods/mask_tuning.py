@@ -236,9 +236,8 @@ class MaskTuning(Regulariser):
 
     def _log(self, step: Step, loss: Tensor, predicted: Tensor, targets: Tensor) -> None:
         if step.index % LOG_EVERY == 0:
-            special = torch.isin(
-                predicted, torch.tensor(self.trainee.tokenizer.all_special_ids, device=predicted.device)
-            )
+            ids = torch.tensor(self.trainee.tokenizer.all_special_ids, device=predicted.device)
+            special = torch.isin(predicted, ids)
             changed = (predicted != targets).float().mean()
             self.diagnostics.read(
                 step, changed_share=changed, special_share=special.float().mean(), masked_lm_loss=loss

@@ -122,6 +122,9 @@ class MaskedLm(Regulariser):
         generator = step.generator("masked_lm.replacement")
         draws = torch.rand(ids.shape, generator=generator, device=ids.device)
         others = torch.randint(len(self.trainee.tokenizer), ids.shape, generator=generator, device=ids.device)
+        config: Any = self.trainee.model.config
+        if config.is_encoder_decoder:  # the head, whose pass this is, too, reads the end of the text, which has one
+            others = others.masked_fill(others == config.eos_token_id, self.mask_token)
         return torch.where(draws < 0.8, torch.full_like(ids, self.mask_token), torch.where(draws < 0.9, others, ids))
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:

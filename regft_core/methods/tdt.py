@@ -88,7 +88,8 @@ def ranking_loss(clean: Tensor, distilled: Tensor, negative: Tensor, options: Td
 
     near, far = d(distilled, clean), d(negative, clean) + d(negative, distilled)
     if options.variant == "released":
-        near, far = (near / clean.shape[-1]).mean(), (0.5 * far / clean.shape[-1]).mean()
+        classes = find(kind).log_probabilities(clean).shape[-1]
+        near, far = (near / classes).mean(), (0.5 * far / classes).mean()
     return torch.clamp(options.margin + near - far, min=0.0).mean()
 
 

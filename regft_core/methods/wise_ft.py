@@ -82,10 +82,8 @@ class WiseFt(Regulariser):
             self._mix(trainee, trainee.anchor("start"))
 
     def _mix(self, trainee: Trainee, start: Mapping[str, Tensor]) -> None:
-        spared = frozenset(trainee.new) if self.options.head == "trained" else frozenset()
+        alpha, spared = self.options.alpha, frozenset(trainee.new) if self.options.head == "trained" else frozenset()
         with torch.no_grad():
             for name, parameter in trainee.named_raw():
                 if parameter.requires_grad and name not in spared:
-                    parameter.copy_(
-                        (1 - self.options.alpha) * start[name].to(parameter) + self.options.alpha * parameter
-                    )
+                    parameter.copy_((1 - alpha) * start[name].to(parameter) + alpha * parameter)

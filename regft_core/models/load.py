@@ -38,7 +38,9 @@ def read_tokenizer(directory: Path, where: str, model_type: str | None) -> Any:
 
     try:
         with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+            # What spells "</s>" or "[SEP]" in a text is text.
+            own = {"local_files_only": True, "trust_remote_code": False, "split_special_tokens": True}
+            tokenizer = AutoTokenizer.from_pretrained(directory, **own)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files
         hint = "save it again with the installed transformers: tokenizer.save_pretrained(directory)"
         raise ModelError("cannot-load", f"{where}: the tokenizer cannot be loaded: {error}\n    -> {hint}") from error

@@ -108,6 +108,7 @@ import numpy, onnxruntime
 from tokenizers import Tokenizer
 
 tokenizer, session = Tokenizer.from_file("tokenizer.json"), onnxruntime.InferenceSession("{FILE}")
+tokenizer.encode_special_tokens = {tokenizer.split_special_tokens}
 tokenizer.enable_padding({pad}, pad_token="{tokenizer.pad_token}")
 rows = tokenizer.encode_batch(["a text", "another one"])
 given = {{"input_ids": [r.ids for r in rows], "attention_mask": [r.attention_mask for r in rows]}}

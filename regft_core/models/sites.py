@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from regft_core.errors import ModelError, RunFailed
+from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, LayerStack, architecture_of, prepared_mask
 
 
@@ -260,13 +260,6 @@ def classify(
         handles.append(base.register_forward_hook(lambda _base, _args, output: kept.append(output[0])))
     try:
         logits = model(**inputs).logits
-    except ValueError as error:  # BART's own head takes rows with the same number of ends only
-        ends = inputs["input_ids"] == getattr(model.config, "eos_token_id", None)
-        if not isinstance(ends, Tensor) or len(ends.sum(1).unique()) < 2:
-            raise
-        message = "a text holds the token that ends a text (BART's </s>), of which this head reads the last one"
-        hint = "remove it from the texts, or set model: {pooling: last}"
-        raise RunFailed("end-in-text", f"{message}\n    -> {hint}") from error
     finally:
         for handle in handles:
             handle.remove()

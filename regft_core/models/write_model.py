@@ -94,6 +94,7 @@ def _written_tokenizer(tokenizer: Any, max_length: int, longest: int, typed: boo
     if served.instruction or served.windows > 1:
         tokenizer.truncation_side = "right"  # as data/prompts.py cuts
     tokenizer.model_max_length = longest
+    tokenizer.split_special_tokens = served.prompt is None  # in a template stands the mask
     tokenizer.backend_tokenizer.enable_truncation(max_length=max_length, direction=tokenizer.truncation_side)
     if not typed:
         names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]

@@ -237,7 +237,7 @@ _SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
 
 
 def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
-    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
+    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm or None]) and diagnostics."""
     done = trained.progression
     batches = max(1, done.batches)
     best = next((scores for scores in trained.looks if scores.keeps_best), None)
@@ -266,12 +266,15 @@ def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
 
 
 def phase_marks(trained: TrainedPhase) -> list[str]:
-    """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
+    """Marks that only training shows: those of regularisers, passes that no dropout tells apart, steps not taken."""
     comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks]
     if comparing and not without_dropout(trained.trainee.model.config):
         comparing = []
     why = "this encoder runs without dropout, so its passes differ by the noise of others or not at all"
-    return trained.stack.marks() + [f"{regulariser.name}: {why}" for regulariser in comparing]
+    marks, curve = [f"{regulariser.name}: {why}" for regulariser in comparing], trained.progression.curve
+    if skipped := sum(norm is None for *_, norm in curve):
+        marks.append(f"the gradient overflowed fp16 in {skipped} of {len(curve)} steps, which changed nothing")
+    return trained.stack.marks() + marks
 
 
 def merged_record(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

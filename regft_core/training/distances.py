@@ -1,8 +1,8 @@
 """Distances of two predictions of the same examples.
 
-Labels are compared by divergences of the distributions that the kind reads logits as; values by the squared
-difference, since a softmax over one output is constant. All of these are per example, ``[B]``, and every argument gets
-gradient unless the caller detaches it.
+Labels are compared by divergences of the distributions that the kind reads logits as, their mean where an example has
+several, as the task's loss is; values by the squared difference, since a softmax over one output is constant. All of
+these are per example, ``[B]``, and every argument gets gradient unless the caller detaches it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from regft_core.lazy import torch
 
 
 def kl(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
-    """KL(p || q) of ``[B, K]`` logits, summed over the labels."""
+    """KL(p || q) of ``[B, K]`` logits."""
     log_p, log_q = _logs(one, two, kind)
     return _each(log_p.exp() * (log_p - log_q))
 
@@ -27,7 +27,7 @@ def symmetric_kl(one: Tensor, two: Tensor, kind: str = "classification") -> Tens
 
 
 def jensen_shannon(one: Tensor, two: Tensor, kind: str = "classification") -> Tensor:
-    """(KL(p || m) + KL(q || m)) / 2 of logits ``[B, K]``, m = (p + q) / 2; 0 to ln 2 for each distribution."""
+    """(KL(p || m) + KL(q || m)) / 2 of logits ``[B, K]``, m = (p + q) / 2; 0 to ln 2."""
     log_p, log_q = _logs(one, two, kind)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     return (_each(log_p.exp() * (log_p - log_m)) + _each(log_q.exp() * (log_q - log_m))) / 2
@@ -60,5 +60,5 @@ def _logs(one: Tensor, two: Tensor, kind: str) -> tuple[Tensor, Tensor]:
 
 
 def _each(terms: Tensor) -> Tensor:
-    """The sum of each example over its distributions (several where an example has several labels)."""
-    return terms.flatten(1).sum(-1)
+    """The sum over outcomes ``[B, ..., C]`` of each example, the mean over its distributions."""
+    return terms.sum(-1).view(len(terms), -1).mean(1)

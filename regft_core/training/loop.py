@@ -116,7 +116,7 @@ class Progression:
     forward_passes: float = 0.0
     backward_passes: float = 0.0
     batches: int = 0
-    curve: list[list[float]] = field(default_factory=list)
+    curve: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -208,6 +208,9 @@ class Loop:
             message = f"out of memory on {self.trainee.device} in step {self.done.step + 1}"
             hint = "lower training.batch_size and raise training.accumulation by the same factor"
             raise OutOfMemory("out-of-memory", f"{message}; {hint} ({error})") from error
+        if all(norm is None for *_, norm in self.done.curve):
+            message = f"the gradient overflowed fp16 in all {self.total} steps, so nothing is learned"
+            raise RunFailed("not-finite", f"{message}\n    -> set training.precision: bf16 or fp32")
         for scores in self.looks:
             scores.restore(self.trainee, self.stack)
         self.stack.finish(self.trainee)
@@ -286,7 +289,7 @@ class Loop:
                 hint = "lower training.learning_rate or raise training.warmup_ratio"
                 raise RunFailed("not-finite", f"{message}; {hint}")
             epoch = index / self.steps_per_epoch
-            self.done.curve.append([index + 1, epoch, value, rate, gradient if math.isfinite(gradient) else -1.0])
+            self.done.curve.append([index + 1, epoch, value, rate, gradient if math.isfinite(gradient) else None])
 
     def _save(self) -> None:
         if self.checkpointer is None:

@@ -105,7 +105,7 @@ class TwoLevelStep:
         assert step.optimizer is not None
         weights = step.weights()
         loss = step.task_loss(step.forward("train", draw=0))
-        step.backward(loss)
+        step.backward(loss / step.share)  # a step of its own: no other batch adds to it
         if step.setting.training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(weights, step.setting.training.clip_norm)
         step.optimizer.step()

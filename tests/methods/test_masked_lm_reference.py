@@ -62,6 +62,15 @@ def test_bert_replacement_has_its_shares() -> None:
     assert tokens[others].unique().numel() == vocabulary - 2
 
 
+def test_no_random_token_ends_a_text_of_bart() -> None:
+    run = bench({"replacement": "bert"}, architecture="bart")
+    clean = torch.full((300, 100), 50)
+    step = run.step()
+    step.batch = dataclasses.replace(step.batch, input_ids=clean)
+    tokens = run.method._replacements(step, torch.ones_like(clean).nonzero(as_tuple=True))
+    assert run.tokenizer.sep_token_id not in tokens
+
+
 @pytest.mark.parametrize("replacement", ["mask", "bert"])
 def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_positions(replacement: str) -> None:
     """Against transformers' own masked-LM class, whose labels are -100 elsewhere; gradients as well."""

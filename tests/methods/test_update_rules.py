@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.errors import RunFailed
 from regft_core.methods.l2_sp import penalty
 from regft_core.methods.rec_adam import RecAdamConfig, task_share
 from regft_core.methods.sage import SageConfig
@@ -16,6 +17,7 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.training.optim import optimizer_tensors
 from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.update_rules import RecallAdam, SensitivityGuided
+from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, calls_of
 
 # --------------------------------------------------------------------------------------------------------------- l2 sp
@@ -58,6 +60,15 @@ def test_under_fp16_a_step_that_overflows_is_not_pulled() -> None:
         bench.method.observe_gradients(step)
         bench.method.pull_weights(step)
         assert torch.equal(bench.trainee.raw(NAME), before) is not moves
+
+
+def test_a_step_that_fp16_skips_has_no_gradient_norm_and_a_run_of_such_steps_fails() -> None:
+    training = TRAINING.model_copy(update={"precision": "fp16"})
+    loop, lost = (Bench(training=training).loop() for _ in range(2))
+    loop.scaler, lost.scaler = (torch.amp.GradScaler("cpu", 2.0**126, 2.0, back) for back in (2.0**-112, 0.99))
+    assert [norm is None for *_, norm in loop.train().curve] == [True, *[False] * 5]
+    with raises_code(RunFailed, "not-finite", "all 6 steps", "bf16"):
+        lost.train()
 
 
 def test_the_target_may_be_the_start_of_the_phase_or_zero() -> None:

@@ -33,7 +33,7 @@ def by_hand(own: Bench, language_model: Any, rows: list[int]) -> torch.Tensor:
     logits = []
     for row in rows:
         text = f"{given[row].text} it was {tokenizer.mask_token} ."
-        batch = tokenizer(text, return_tensors="pt")
+        batch = tokenizer(text, return_tensors="pt", split_special_tokens=False)
         batch.pop("token_type_ids", None)
         at = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero().item()
         logits.append(language_model(**batch).logits[0, at, words])

@@ -158,6 +158,18 @@ def test_attention_is_updated_once_a_step_whatever_the_accumulation() -> None:
     assert done.batches == 2 * done.step
 
 
+def test_the_first_released_step_is_that_of_its_batch_whatever_the_accumulation() -> None:
+    left = []
+    for share in (1.0, 0.25):
+        run = searching(RELEASED, training=CONSTANT)
+        loop = run.loop()
+        run.model.train()
+        for index in range(2):
+            run.method.two_level.stepped(loop.step_on(run.stream.batch(index), index=index, share=share))
+        left.append([*attention(run), *(weight for _, weight in run.trainee.named_raw())])
+    assert all(torch.equal(*pair) for pair in zip(*left, strict=True))
+
+
 def test_the_implicit_share_is_that_of_the_two_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, update = [], TwoLevelStep._update
 

@@ -5,9 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regft_core.errors import RunFailed
 from regft_core.models.sites import SiteHooks, classify, find_sites
-from tests.errors import raises_code
 from tests.models.conftest import HEADS, every_head
 from tests.tiny import EMBEDDERS
 
@@ -253,12 +251,16 @@ def test_classify_returns_the_hidden_states_that_the_head_receives_whatever_the_
     assert torch.allclose(alone[0], logits[2], atol=1e-5)
 
 
-def test_a_text_that_holds_the_end_of_texts_is_named_where_a_head_cannot_read_it(load):
-    """Web pages have ``</s>`` as a tag."""
-    loaded = load("bart")
-    with raises_code(RunFailed, "end-in-text"):
-        classify(loaded.model, loaded.batch("the film </s> was good", "a bad movie"))
-    assert classify(loaded.model, loaded.batch("the film was good", "a bad movie"))[0].isfinite().all()
+@pytest.mark.parametrize("architecture", ["bert", "bart", "xlnet"])
+def test_a_text_that_spells_tokens_of_the_tokenizer_is_read_as_text(architecture, load):
+    """Web pages have ``</s>`` as a tag; BART's head reads the last one of a row."""
+    loaded = load(architecture)
+    tokenizer = loaded.tokenizer
+    added = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    text = f"the film {tokenizer.sep_token} was good {tokenizer.mask_token} {tokenizer.pad_token}"
+    kept, plain = ([t for t in tokenizer(one)["input_ids"] if t in added] for one in (text, "the film was good"))
+    assert kept == plain
+    assert classify(loaded.model, loaded.batch(text, "a bad movie"))[0].isfinite().all()
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "xlnet", "deberta", "albert"])

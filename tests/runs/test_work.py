@@ -215,6 +215,12 @@ def test_passes_that_nothing_tells_apart_are_marked(
     assert not alike or marks(source_of("bert"), name, options) == []
 
 
+def test_steps_that_fp16_skipped_are_marked() -> None:
+    done = Runner(source_of("bert")).run_phase(phase([], max_steps=2), {}).members[0]
+    done.progression.curve[0][-1] = None
+    assert "1 of 2 steps" in phase_record("finetune", done)["marks"][0]
+
+
 def test_the_batches_of_a_step_are_counted() -> None:
     """A step over two batches takes twice as long, and passes are counted for each batch."""
     for accumulation in (1, 2):

@@ -109,7 +109,7 @@ class Project:
         """
         file, path = self.root / "params.yaml", tuple(key.split("."))
         document = load_yaml(file, self.root)
-        text = edited(file, lambda data: put(data, path, value, document))
+        text = edited(file, lambda data: put(data, path, json.loads(_json(value)), document))
         open_project(self.root, params_text=text)
         write_text(file, text)
 

@@ -109,7 +109,7 @@ class Project:
         """
         file, path = self.root / "params.yaml", tuple(key.split("."))
         document = load_yaml(file, self.root)
-        text = edited(file, lambda data: put(data, path, value, document))
+        text = edited(file, lambda data: put(data, path, json.loads(_json(value)), document))
         open_project(self.root, params_text=text)
         write_text(file, text)
 
@@ -283,8 +283,9 @@ def _json(cell: Any) -> str:
 
 
 def _run(folder: Path) -> None:
-    if repro(folder):
-        raise RunFailed("cells-failed", f"{folder}: runs ended with an error; see reports/report.html there")
+    if code := repro(folder):
+        why = f"a stage ended with exit code {code} and printed why; runs that failed are in reports/report.html there"
+        raise RunFailed("cells-failed", f"{folder}: {why}")
 
 
 @contextlib.contextmanager

@@ -104,9 +104,8 @@ class DamagedRun(StoreError):
 
     def __init__(self, key: str, path: Path, reason: str) -> None:
         self.key, self.path, self.reason = key, path, reason
-        self.what = f"run {key} in {path} is damaged: {reason}"
         hint = "Delete that directory and repeat the stage: the run is trained again"
-        super().__init__("damaged-run", f"{self.what}. {hint}")
+        super().__init__("damaged-run", f"run {key} in {path} is damaged: {reason}. {hint}")
 
 
 class PrunedRun(StoreError):

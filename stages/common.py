@@ -120,12 +120,11 @@ def start(name: str) -> None:
         # A killed `dvc repro` must not leave a training behind that nobody waits for.
         die_with_parent()
     # Nothing here needs the hub unless a task or the model names it; quiet its telemetry.
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    for quiet in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(quiet, "1")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # else every retry; the error that ends them is printed
     os.environ.setdefault("REGFT_ONEDNN", "1")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # every retry; the error that ends them is printed
     try:
         main(Path.cwd(), values)
     except RegftError as error:

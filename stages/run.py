@@ -44,7 +44,7 @@ def run(root: Path, arguments: argparse.Namespace) -> None:
     """Train what is out of date; show the leaderboard.
 
     Runs `dvc repro`: results that are up to date are reused. An interrupted run
-    continues where it stopped. Exits with 1 when runs failed. With --config one run
+    continues where it stopped. Exits with 5 when runs failed. With --config one run
     of MLflow is repeated in a folder of its own.
 
     examples
@@ -162,7 +162,7 @@ def listed(root: Path) -> str:
 
 GRID = (
     argument("--only", "METHOD/TASK or METHOD: only these, with what they need; may be repeated", action="append"),
-    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
+    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 5"),
 )
 
 
@@ -242,7 +242,7 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     """Stage 5: the report: page, tables, JSON, plots, and MLflow.
 
     The last stage of `dvc repro`. Reads the evaluations of the grid, writes
-    reports/, and prints the leaderboard. Exits with 1 when runs failed, and lists
+    reports/, and prints the leaderboard. Exits with 5 when runs failed, and lists
     them.
 
     examples
@@ -261,12 +261,12 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     planned = [cell for cell in cells(project) if cell.directory not in failures]
     if not planned:
         raise _failed(failures)
-    if old := outdated_cells(root, planned):
+    if old := outdated_cells(project, planned):
         message = f"not run as it is configured now: {listing(cell.directory for cell in old)}"
         raise DataError("outdated-evaluation", f"{message}\n    -> run `dvc repro`, or `regft run`")
     report = write_report(project_inputs(project, planned, failures))
     if arguments.json:
-        print(json_text(report.results), end="")
+        output.data().write(json_text(report.results))
     else:
         show(report, output.console(width=None if sys.stdout.isatty() else LOG_COLUMNS))
     show(report, Console(file=(text := io.StringIO()), width=COLUMNS))

@@ -18,8 +18,9 @@ from sklearn.utils.validation import NotFittedError
 import regft
 from regft_core.api import Project
 from regft_core.errors import ConfigError, DataError
+from regft_core.grid.repro import repro
 from tests.errors import codes_of, raises_code
-from tests.small_project import build, review, stage, write_csv
+from tests.small_project import TASK, build, review, stage, write_csv
 from tests.tiny import tiny_model_dir
 
 
@@ -81,12 +82,32 @@ def test_scores_of_before_an_edit_are_not_compared(tmp_path: Path, caplog: pytes
     project = Project(str(root))
     project.run()
     assert set(project.results()["method"]) == {"majority", "linear_probe"}
+    project.set("model.max_length", np.int64(16))
+    assert not len(project.results())  # nothing was run since
+    assert "outdated-evaluation" in stage(root, "report").stderr
+    project.set("model.max_length", 32)
+    assert set(project.results()["method"]) == {"majority", "linear_probe"}
     rows = [(review(n), ["good", "bad"][n % 2]) for n in range(32)]  # every label is the other one
     write_csv(root / "data" / "train.csv", [("review", "verdict"), *rows])
     project.run("majority")
     assert set(project.results()["method"]) == {"majority"}
     assert "linear_probe/reviews/16" in caplog.text
     assert "outdated-evaluation" in stage(root, "report").stderr
+
+
+def test_scripts_get_the_results_as_json_whatever_the_labels_and_the_code_of_the_stage_that_failed(
+    tmp_path: Path,
+) -> None:
+    labels = {"reviews": {**TASK, "labels": ["bad", "go\x92d"]}}
+    root = build(tmp_path / "project", tasks=labels, methods=["majority"], report={"reference": "majority"})
+    for file in (root / "data").glob("*.csv"):
+        file.write_text(file.read_text().replace(",good", ",go\x92d"))
+    Project(root).run()
+    assert stage(root, "report", "--json").stdout == (root / "reports/results.json").read_text()
+    (root / ".dvc").mkdir()
+    (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
+    (root / "params.yaml").write_text("epochz: 1\n")
+    assert repro(root) == ConfigError.exit_code
 
 
 def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -> None:

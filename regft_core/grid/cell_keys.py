@@ -27,7 +27,7 @@ from regft_core.runs.code import code_of
 from regft_core.runs.context import STAGES, Context, Stage
 from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.keys import scope_of
-from regft_core.runs.outputs import manifest_head
+from regft_core.runs.outputs import changed_settings, manifest_head
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import chosen, score_identity, trials_that_choose
 from regft_core.runs.work import Work, is_current, keys_of
@@ -99,18 +99,19 @@ def read_failures(root: Path) -> dict[str, str]:
 def evaluated_cells(project: Project, failures: Collection[str]) -> list[Cell]:
     """Return the cells of the grid that have scores, without failed and outdated ones; the latter with a warning."""
     every = [cell for cell in cells(project) if cell.directory not in failures]
-    if old := outdated_cells(project.root, every):
+    if old := outdated_cells(project, every):
         log.warning("left out, for it is not run as it is configured now: %s", listing(c.directory for c in old))
     return [cell for cell in every if cell not in old and Work(project.root).result_file("evaluate", cell).is_file()]
 
 
-def outdated_cells(root: Path, every: Iterable[Cell]) -> list[Cell]:
-    """Return those with scores of before an edit, by the last plan: another cell may have been run after it."""
+def outdated_cells(project: Project, every: Iterable[Cell]) -> list[Cell]:
+    """Return those with scores of before an edit: of settings, or by the last plan (another cell was run after it)."""
+    root, project = project.root, project.snapshot()
     if not (root / FOLDER / "evaluate.json").is_file():  # DVC does not keep it
         return []
-    planned = read_plan(root, "evaluate")
-    files = {cell: Work(root).result_file("evaluate", cell) for cell in every}
-    return [c for c, one in files.items() if one.is_file() and not is_current(one.parent, planned.get(c.directory))]
+    planned, run = read_plan(root, "evaluate"), [c for c in every if Work(root).result_file("evaluate", c).is_file()]
+    edited = {c for c in run if changed_settings(Context(jobs_of(project, c)[0], project=project))}
+    return [c for c in run if c in edited or not is_current(Work(root).folder("evaluate", c), planned.get(c.directory))]
 
 
 def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:

@@ -18,7 +18,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import InputChanged, RegftError, RunFailed, StoreError
 from regft_core.grid.cell_keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.data import prepare
-from regft_core.grid.executors import JobsFailed
+from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of, run_on_executor
 from regft_core.names import plural
 from regft_core.output import ProgressBoard
@@ -70,7 +70,7 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
     write_plan(project)
     failures: Failures = {}
     for stage in STAGES[: STAGES.index(until) + 1]:
-        failures |= compute(root, stage, only, say)
+        failures = compute(root, stage, only, say) | failures  # a later stage only says that it lacks the earlier one
     return failures
 
 
@@ -143,13 +143,16 @@ class _Grid:
                 if time.monotonic() - pruned >= PRUNING:
                     prune()
 
+            def failed(failure: JobFailure) -> None:  # said at once: the others may take hours
+                self.say(f"  {failure.job}: FAILED: {failure.message}")
+                print(failure.trace, end="", file=sys.stderr)
+                board.ended(failure.job)
+
             sys.stdout.flush()
             try:
-                run_on_executor(self.project, jobs, ended, board.folder)
+                run_on_executor(self.project, jobs, board.folder, on_result=ended, on_failure=failed)
             except JobsFailed as error:
                 for failure in error.failures:
-                    if failure.trace:
-                        print(failure.trace, file=sys.stderr)
                     for name in (name for name, indices in waiting.items() if failure.index in indices):
                         # What comes after this stage may have failed: then its own result is there.
                         if name not in failures and self._collect(name, stale[name]) is not None:

@@ -89,13 +89,10 @@ def _warn(*texts: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
 
-def _scope(stage: str, project: Project, task: str) -> Scope:
-    return scope_of(stage, kinds=[project.tasks[task].kind])
-
-
 def _dataset(project: Project, task: str) -> None:
     """Prepare a task: by its definition, its OOD sets, the content of its files, and the code that reads them."""
-    config, scope, small = prepared_task(project, task), _scope("dataset", project, task), project.params.small_scale
+    config, small = prepared_task(project, task), project.params.small_scale
+    scope = scope_of("dataset", kinds=[config.kind])
     rows = small.rows if small is not None else None  # of each set, at most
     splits = {split for source, split, _ in splits_read(project, task) if isinstance(source, FilesSource)}
     files = {split: project.root / "data" / below_data(split) for split in splits}
@@ -127,7 +124,7 @@ def _dataset(project: Project, task: str) -> None:
 
 
 def _subsamples(project: Project, task: str) -> None:
-    params, scope = project.params, _scope("subsample", project, task)
+    params, scope = project.params, scope_of("subsample", kinds=[project.tasks[task].kind])
     folder = project.root / "work" / "subsamples" / task
     drawn = sizes, seeds, stratified = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
 

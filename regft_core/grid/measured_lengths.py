@@ -11,7 +11,7 @@ from regft_core.data.examples import read_jsonl
 from regft_core.data.prompts import Reading
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError
-from regft_core.models.source import ModelSource, longest_input, resolve_model
+from regft_core.models.source import ModelSource, encoder_present, longest_input, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.keys import scope_of
 from regft_core.runs.work import Work, described_task
@@ -63,8 +63,8 @@ def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
 
 
 def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
-    """The lengths of a task, measured now where its file is not up to date; None when the task is not prepared."""
-    if not Work(project.root).task_file(task).is_file():
+    """The lengths of a task, measured now where its file is not up to date; None without rows or encoder."""
+    if not (Work(project.root).task_file(task).is_file() and encoder_present(project.model(task), project.root)):
         return None
     return up_to_date_lengths(project, task) or measure_task(project, task)
 

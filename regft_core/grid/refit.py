@@ -66,7 +66,7 @@ def refit(
 
         keys = {phase.key() for phase in context.phases}
         keys |= {phase.key(member) for one in context.phases for phase, member in one.members}
-        run_on_executor(project, [PlannedJob(job, shares, keys)], ended, board.folder)
+        run_on_executor(project, [PlannedJob(job, shares, keys)], board.folder, on_result=ended)
     return job
 
 

@@ -22,12 +22,13 @@ COMMAND = ["python", "-m", "regft_core"]
 
 
 def repro(folder: Path, more: dict[str, str] | None = None) -> int:
-    """`dvc repro` in a folder with ``more`` variables, its stages in this process; its exit code."""
+    """`dvc repro` in a folder with ``more`` variables, its stages in this process; the exit code of a failed one."""
     from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
 
     logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
-    with variables(environment() | (more or {})), output.unguarded(), contextlib.chdir(folder), _stages_here():
-        return int(dvc(["repro"]))
+    with variables(environment() | (more or {})), output.unguarded(), contextlib.chdir(folder), _stages_here() as codes:
+        done = int(dvc(["repro"]))
+        return codes[-1] if done and codes else done
 
 
 @contextlib.contextmanager
@@ -43,14 +44,14 @@ def variables(changed: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stages_here() -> Iterator[None]:
-    """Run DVC's commands `python -m regft_core NAME` in this process, which imports and encodes everything once."""
+def _stages_here() -> Iterator[list[int]]:
+    """Run DVC's commands `python -m regft_core NAME` here, which imports all once; yield codes that DVC makes 255."""
     from dvc.stage import run as dvc_run
     from dvc.stage.exceptions import StageCmdFailedError
 
-    start = getattr(dvc_run, "_run", None)
+    start, codes = getattr(dvc_run, "_run", None), list[int]()
     if start is None:  # private to DVC: another version may do without, and start a Python for each stage
-        yield
+        yield codes
         return
 
     def run(executable: str | None, command: str, **options: Any) -> None:
@@ -58,11 +59,12 @@ def _stages_here() -> Iterator[None]:
         if words[:3] != COMMAND or not os.path.samefile(options["cwd"], os.curdir):
             start(executable, command, **options)
         elif code := _run_here(words[3:]):
+            codes.append(code)
             raise StageCmdFailedError(command, code)
 
     dvc_run._run = run
     try:
-        yield
+        yield codes
     finally:
         dvc_run._run = start
 

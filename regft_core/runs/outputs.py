@@ -17,6 +17,7 @@ from regft_core.runs.environment import versions
 from regft_core.runs.run_phase import RunPhase
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import COLUMNS, CURVES, LOGGED, MANIFEST, RESULT, Work, seal
+from regft_core.settings.document import leaves
 from regft_core.settings.encoders import facts
 from regft_core.settings.run_config import run_config
 
@@ -59,6 +60,14 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
         },
     }
+
+
+def changed_settings(context: Context) -> list[str]:
+    """Return the settings of a finished cell that are others now: ``model.max_length: 128, now 64``."""
+    manifest = Work(context.root).finetune(context.job.cell)
+    before, now = (dict(leaves(one)) for one in (manifest.settings, manifest_head(context)["settings"]))
+    every = [path for path in before | now if before.get(path) != now.get(path)]
+    return [f"{'.'.join(map(str, path))}: {before.get(path)}, now {now.get(path)}" for path in every]
 
 
 def _model(phase: RunPhase) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from regft_core.data.prepare import declaration_of
 from regft_core.data.read_split import read_split
 from regft_core.disk.files import atomic_directory, write_text
 from regft_core.disk.tensors import write_tensors
-from regft_core.errors import ConfigError, ExportMismatch, ModelError, Problem, RunFailed
+from regft_core.errors import ConfigError, DataError, ExportMismatch, ModelError, Problem, RunFailed
 from regft_core.hooks.compose import Entry, answers_for_model, in_the_way_of_export
 from regft_core.hooks.declare import behind
 from regft_core.kinds import find
@@ -29,7 +29,7 @@ from regft_core.models.onnx import require_onnx
 from regft_core.models.write_model import export_model
 from regft_core.runs.context import Context, Job
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.outputs import take_shared
+from regft_core.runs.outputs import changed_settings, take_shared
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
@@ -122,6 +122,9 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
     else:
         runs = Work(Path(job.root)).finetune(job.cell).runs
         record = next((run for run in runs if run.seed == job.seed), None)
+        if changed := changed_settings(context):  # its weights would be read, and the card told, by those of now
+            what = f"{job.cell.directory} was trained with other settings ({'; '.join(changed[:3])})"
+            raise DataError("outdated-run", f"{what}\n    -> run `dvc repro`, then this again, or take the edit back")
     if record is None or not record.ok:
         command = "regft export --refit" if job.refit else "dvc repro"
         why = record.error if record is not None else f"it was not trained yet; run `{command}` first"

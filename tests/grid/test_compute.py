@@ -276,6 +276,23 @@ def test_trials_share_a_phase_that_their_values_do_not_touch(
     assert Counter(trained) == {(phase, seed): n for phase, n in (("search", 4), ("finetune", 3)) for seed in (0, 1)}
 
 
+def test_a_run_that_raises_is_said_at_once_and_its_reason_is_that_of_the_cell(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = jobs.run
+
+    def failing(job: Any, *project: Any, **options: Any) -> Any:
+        if job.seed == 0:
+            raise OSError("the disk is gone")
+        return original(job, *project, **options)
+
+    monkeypatch.setattr(jobs, "run", failing)
+    said: list[str] = []
+    failures = compute_only(project, "evaluate", ["vanilla"], said.append)
+    assert ["the disk is gone" in reason for reason in failures.values()] == [True]
+    assert ["the disk is gone" in line for line in said] == [False, True, False, True]  # its job, at the end its cell
+
+
 def test_a_trial_that_raises_stops_its_own_cell_only(
     tuned: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]]
 ) -> None:

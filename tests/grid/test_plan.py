@@ -12,6 +12,7 @@ from regft_core.disk.reading import read_json
 from regft_core.grid import jobs, time
 from regft_core.grid.cell_keys import cached_seeds, cell_keys, stale_cells
 from regft_core.grid.executors import JobFailure, JobsFailed
+from regft_core.grid.measured_lengths import known_lengths
 from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, assumed, estimate, set_sizes, spend, still_to_train
 from regft_core.models.source import encoder_weights
 from regft_core.runs.context import Context
@@ -269,6 +270,8 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     assert found.note in found.line()
     assert found.seconds > 0
     assert requests == []
+    assert (project / "work/datasets" / TASK / "task.json").is_file()
+    assert known_lengths(open_project(project), TASK) is None  # else a dry run would download it
 
 
 def test_a_measurement_that_fails_leaves_the_assumed_speed_and_its_reason(

@@ -125,6 +125,9 @@ def test_a_card_shows_nothing_of_a_report_from_before_an_edit(trained: Path, tmp
         file = Work(root).result_file("evaluate", Cell(method, "reviews", 16))
         file.write_text(re.sub(r'"key": "\w+"', '"key": "another"', file.read_text(), count=1))  # of seed 0
         assert len(re.findall(shown, card_of(export(job, tmp_path / method)))) == left
+    Project.open(root).set("model.max_length", 16)  # no stage ran
+    with raises_code(DataError, "outdated-run", "model.max_length: 32, now 16"):
+        export(job)
 
 
 # -------------------------------------------------------------------------------------------------------- submissions

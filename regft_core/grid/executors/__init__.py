@@ -82,7 +82,7 @@ class JobQueue:
         jobs, function: each job is one call ``function(job, device=...)`` of a module-level function; all are pickled.
         after: for each job the indices of those that must have ended before it starts, with a result or without.
         costs: time of each job, in any unit. Short chains of jobs start first, for early scores; then the longest.
-        on_result: called with (index, result) as each job succeeds.
+        on_result: called with (index, result) as each job succeeds; ``on_failure`` as one fails.
         devices: on one of which each job runs; ``per_device``: jobs at a time on each.
         threads: of torch, for every job; None leaves torch alone.
         settings: the section of ``execution`` that has the executor's name.
@@ -97,6 +97,7 @@ class JobQueue:
     after: Sequence[Collection[int]] | None = None
     costs: Sequence[float] | None = None
     on_result: Callable[[int, Any], None] = lambda index, result: None
+    on_failure: Callable[[JobFailure], None] = lambda failure: None
 
     def __post_init__(self) -> None:
         self.results: list[Any] = [None] * len(self.jobs)
@@ -130,6 +131,7 @@ class JobQueue:
             self.on_result(index, *rest)
         else:
             self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
+            self.on_failure(self.failures[-1])
         for before in self._open.values():
             before.discard(index)
 

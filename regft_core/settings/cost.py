@@ -71,7 +71,7 @@ def run_cost(
     tried: dict[str, float] = {}
     for variant, training in (project.tuned(method.name, task, values) for values in trials):
         for index, phase in enumerate(variant.phases):
-            path = repr((training, variant.phases[: index + 1]))
+            path = repr((training, variant.config.model, variant.phases[: index + 1]))
             if path not in tried:
                 tried[path] = planned(variant, phase, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run

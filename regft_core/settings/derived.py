@@ -75,7 +75,7 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
         for regulariser, change in several:
             changes.setdefault(name if len(several) == 1 else f"{regulariser}_{name}", change)
     # An arm that is no control, takes steps, and differs from plain fine-tuning in more than its protocol.
-    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
+    method = len(phases_of(data)) > 1 or any(part for _, part in regularisers_of(data))
     trains = method and _stepping(data) and not data.get("control_for")
     if trains and not any(change.zero for change in changes.values()):
         changes.setdefault("plain", Change("plain fine-tuning", plain="shared", zero=True))
@@ -131,11 +131,11 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
 
 
 def _stepping(data: Mapping[str, Any]) -> list[str]:
-    protocols = {name: phase.get("training") for name, phase in _phases(data).items()}
+    protocols = {name: phase.get("training") for name, phase in phases_of(data).items()}
     return [name for name, own in protocols.items() if not isinstance(own, dict) or own.get("epochs") != 0]
 
 
-def _phases(data: Any) -> dict[str, Any]:
+def phases_of(data: Any) -> dict[str, Any]:
     """Phases by name, as far as they can be ones; a method in the short form is one."""
     phases = data.get("phases")
     places = phases if isinstance(phases, dict) else {FINETUNE: data}
@@ -144,7 +144,7 @@ def _phases(data: Any) -> dict[str, Any]:
 
 def regularisers_of(data: Any) -> list[tuple[str, dict[str, Any]]]:
     """(phase, its regularisers) of everything in ``data`` that has some."""
-    found = [(name, place.get("regularisers")) for name, place in _phases(data).items()]
+    found = [(name, place.get("regularisers")) for name, place in phases_of(data).items()]
     return [(name, part) for name, part in found if isinstance(part, dict)]
 
 

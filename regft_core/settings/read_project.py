@@ -209,8 +209,8 @@ def open_project(
         reader.note(check_model(root, sections[name][1], shared_on(name)))
 
     reader.note(check_lent(params, methods, reader.documents))
-    problems, trials = check_tuning(builder, methods)
-    reader.note(problems)
+    found, trials = check_tuning(builder, methods, grid, changed)
+    reader.note(found)
     every = {task: config for task, config in reader.tasks.items() if task in sections}
     encoders = {task: sections[task][1] for task in grid}
     for name, method in methods.items():
@@ -219,11 +219,7 @@ def open_project(
             on_this, file = changed.get((name, task), method), builder.document(name, task) or place
             reader.note(check_encoders(root, on_this, file, shared_on(task)))
         if check_composition:
-            # Where a task changes the method, its trials are laid over that: they are other methods than these.
-            tried = {
-                task: [changed[name, task]] if (name, task) in changed else [method, *trials.get(name, ())]
-                for task in grid
-            }
+            tried = {task: [({}, changed.get((name, task), method)), *trials.get((name, task), ())] for task in grid}
             reader.note(check_compositions(builder, tried, grid, every, encoders, place))
     try:
         seen = read_contamination(root)

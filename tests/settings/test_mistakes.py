@@ -68,7 +68,8 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "", "method_settings: {nose: {}}", 16, "not-listed"),
     (PARAMS, "", "method_settings: {noise: {regularisers: {nose: {}}}}", 16, "regulariser-absent"),
     (PARAMS, "", "method_settings: {mask: {training: {epochs: 3}}}", 16, "inconsistent"),
-    (PARAMS, "", "method_settings: {mask: {phases: {serch: {}}}}", 16, "inconsistent"),
+    (PARAMS, "", "method_settings: {mask: {phases: {serch: {}}}}", 16, "phase-absent"),
+    (PARAMS, "", "tuning: {methods: {mask: {phases.serch.repeat.times: [1, 2]}}}", 16, "phase-absent"),
     (PARAMS, "", "method_settings: {noise: {base: vanilla}}", 16, "base-not-needed"),
     (PARAMS, "- mask", "- louder\nmethod_settings: {louder: {base: nose}}", 11, "unknown-method"),
     # An arm whose base is an arm was left out of the grid without a word.
@@ -96,6 +97,14 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "", "tuning: {methods: {noise: [{training.epochs: 3}, {training.epochs: 3}]}}", 16, "same-trial"),
     (PARAMS, "", "tuning: {folds: 3, split: 0.5, values: {training.epochs: [1, 3]}}", 16, "inconsistent"),
     (PARAMS, "", "tuning: {values: {training.epochs: [1, 2], training.epochs.x: [1, 2]}}", 16, "keys-overlap"),
+    # A value of a trial is right or wrong on the task, and with the method's own section model.
+    (
+        PARAMS,
+        "",
+        "task_settings: {opinions: {training: {epochs: 5000}}}\ntuning: {methods: {noise: {training.steps_factor: [1, 3]}}}",
+        17,
+        "bad-length",
+    ),
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set, revision: 'to do'}", 1, "bad-revision"),
@@ -161,6 +170,23 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (MASK, "{training: {epochs: 2}}", "{start: finetune}", 2, "inconsistent"),
     (MASK, "{training: {epochs: 2}}", "{start: checkpoint, refit: mean_of_runs}", 2, "inconsistent"),
 ]
+
+
+def test_a_tuned_value_is_told_where_it_is_written(files: dict[str, str], failures: Any) -> None:
+    """Those for every arm were told at the line of each arm's own, and those of an arm at that of its control."""
+    tuning = """tuning:
+  values:
+    training.learning_rat: [1.0e-5]
+  methods:
+    noise:
+      - {training.epochs: 1}
+      - {training.epochz: 2}
+"""
+    told = {(p.line, p.key) for p in failures({PARAMS: files[PARAMS] + tuning})}
+    assert told == {
+        (18, "tuning.values.training.learning_rat"),
+        (22, "tuning.methods.noise[1].training.epochz"),
+    }
 
 
 @pytest.mark.parametrize(

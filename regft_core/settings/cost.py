@@ -46,7 +46,7 @@ def plan_rows(project: Project, cached: Callable[[Cell], set[int]] = lambda cell
         prepared = training_rows(project.root, cell)
         count = getattr(project.tasks[cell.task].source, "rows", None) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
-        steps = optimiser_steps(method.training, count)
+        steps = optimiser_steps(method.training, planned_rows(project, cell.task, method.finetune, count))
         cost = run_cost(project, method, cell.task, project.trials(cell.method), count)
         published = prepared is None and count is not None
         rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, cost, published))

@@ -55,7 +55,7 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
     for member in (data, *families):
         declared = member.get("controls")
         for name, values in declared.items() if isinstance(declared, dict) else ():
-            if name not in changes and isinstance(values, dict) and _applies(values, data):
+            if name not in changes and isinstance(values, dict) and applies(values, data):
                 why = str(values.get("why", ""))
                 rest = {key: value for key, value in values.items() if key not in ("why", "compute")}
                 removes = all("regularisers" in path and value is None for path, value in leaves(rest))
@@ -163,15 +163,15 @@ def _flipped(data: Mapping[str, Any], regulariser: str, flip: Any, cls: Any) -> 
     return values, zero
 
 
-def _applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
+def applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
     """Whether the arm has the phases that a control of its family changes, and the regularisers that it removes."""
     own, changed = data.get("phases") or {}, values.get("phases") or {}
     if not (isinstance(own, dict) and isinstance(changed, dict)) or not changed.keys() <= own.keys():
         return False
-    present = dict(regularisers_of(data)) if own else {}
+    present = dict(regularisers_of(data))
     return all(
         options is not None or name in present.get(phase, {})
-        for phase, part in regularisers_of({"phases": changed})
+        for phase, part in regularisers_of(values)
         for name, options in part.items()
     )
 

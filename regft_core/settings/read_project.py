@@ -88,7 +88,7 @@ class Reader:
             self.note(check_task(self.root, name, self.tasks, self.documents))
         self.left_out = {name: self.left_out[name] for name in grid}
         declared = [name for task in grid for name in (*grid[task].ood, *self.left_out[task])]
-        for i, name in enumerate(self.ood if not isinstance(self.ood, str) else ()):
+        for i, name in enumerate(self.ood if len(grid) == len(names) and not isinstance(self.ood, str) else ()):
             if name not in declared:
                 message = f"no task of the grid declares the out-of-distribution set '{name}'"
                 hint = suggestion(name, declared, "declared")
@@ -239,7 +239,7 @@ def open_project(
         for encoder, where in places.items():
             for text in seen.sentences(encoder, task, sets):
                 reader.warnings.append(f"{where}: {text}")
-    controls = controls_of(builder, methods)
+    controls = controls_of(builder, methods, reader.warnings)
     warnings = tuple(dict.fromkeys([*reader.warnings, *warnings_of(builder, methods, controls)]))
     left_out = {name: sets for name, sets in reader.left_out.items() if sets}
     more = warnings, reader.documents, changed, sections, controls, left_out
@@ -255,7 +255,8 @@ def _read_methods(reader: Reader, builder: MethodBuilder) -> dict[str, Method]:
             document = builder.document(name)
             if document is None:
                 if builder.base(name) == name:  # else it is an arm without a base: check_layers says so
-                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path))
+                    arms = builder.settings.method_settings
+                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path, arms))
                 continue
             reader.documents[method_file(name)] = document
             methods[name] = builder.build(name, document)

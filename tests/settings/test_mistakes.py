@@ -101,7 +101,8 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (
         PARAMS,
         "",
-        "task_settings: {opinions: {training: {epochs: 5000}}}\ntuning: {methods: {noise: {training.steps_factor: [1, 3]}}}",
+        "task_settings: {opinions: {training: {epochs: 5000}}}\n"
+        "tuning: {methods: {noise: {training.steps_factor: [1, 3]}}}",
         17,
         "bad-length",
     ),
@@ -160,6 +161,8 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (NOISE, "", "control_for: vanilla", 4, "inconsistent"),
     (NOISE, "", "controls: {half: {why: a}}", 4, "inconsistent"),
     (NOISE, "", "controls: {half: {why: a, compute: matched, training: {epochs: 3}}}", 4, "inconsistent"),
+    (NOISE, "", "controls: {half: {why: a, phases: {finetun: {training: {epochs: 1}}}}}", 4, "control-unfit"),
+    (NOISE, "", "controls: {none: {why: a, regularisers: {nose: null}}}", 4, "control-unfit"),
     (NOISE, "", "training: {}", 4, "duplicate-key"),
     (NOISE, "", 'sources: {regularisers.noise.scal: "ours: a guess"}', 4, "unknown-source"),
     (NOISE, "", 'sources: {regularisers.noise.scale: "code: a/b train.py"}', 4, "invalid-value"),
@@ -170,6 +173,15 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (MASK, "{training: {epochs: 2}}", "{start: finetune}", 2, "inconsistent"),
     (MASK, "{training: {epochs: 2}}", "{start: checkpoint, refit: mean_of_runs}", 2, "inconsistent"),
 ]
+
+
+def test_a_broken_task_is_no_missing_set_and_an_arm_is_a_near_name(files: dict[str, str], failures: Any) -> None:
+    (problem,) = failures(
+        {TASK: edit(files[TASK], "accuracy, f1_macro", "acuracy"), PARAMS: files[PARAMS] + "ood: [x]\n"}
+    )
+    assert problem.file == TASK
+    arms = edit(files[PARAMS], "- mask", "- loudr") + "method_settings: {louder: {base: noise}}\n"
+    assert any("'louder'" in problem.hint for problem in failures({PARAMS: arms}) if problem.code == "unknown-method")
 
 
 def test_a_tuned_value_is_told_where_it_is_written(files: dict[str, str], failures: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from regft_core.settings.cost import plan_rows
 from regft_core.settings.layers import all_sizes
 from regft_core.settings.project import Project, budget_lines, cells
 from tests.errors import raises_code
-from tests.settings.conftest import PARAMS, Load
+from tests.settings.conftest import PARAMS, Load, edit
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
 
@@ -112,6 +113,23 @@ def test_an_evaluation_that_fits_no_task_is_refused(load: Load) -> None:
     params = PARAMS.replace("[opinions]", "[scores]") + "evaluations: [calibration, sensitivity]\n"
     with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification"):
         load({"params.yaml": params})
+
+
+def test_an_average_needs_a_size_that_its_tasks_have_in_common(load: Load) -> None:
+    """Without one it was left out of the report."""
+    params = edit(
+        edit(PARAMS, "[opinions]", "[opinions, films]"), "report: {}", "report: {averages: {x: [opinions, films]}}"
+    )
+    for size in (100, 50):
+        sizes = f"task_settings: {{films: {{sizes: [{size}]}}}}\n"
+        with nullcontext() if size == 100 else raises_code(ConfigError, "no-common-size", "averages.x"):
+            load({"params.yaml": params + sizes})
+
+
+def test_workers_of_an_executor_that_has_none_are_warned_of(load: Load) -> None:
+    for executor, warned in (("serial", True), ("slurm", True), ("processes", False)):
+        project = load({"params.yaml": f"{PARAMS}execution: {{executor: {executor}, workers: 4}}\n"})
+        assert any("4 workers" in warning for warning in project.warnings) == warned
 
 
 # ----------------------------------------------------------------------------------------------------------- the grid

@@ -153,15 +153,16 @@ def _of_evaluation(
     test: Tested, numbers: Numbers, mine: Places, theirs: Places, level: float, name: str, other: str
 ) -> Tested:
     """Return the difference of two numbers of an evaluation, paired by seed, with Student's t interval over seeds."""
-    one, two = numbers_of(mine, numbers.evaluation, name), numbers_of(theirs, numbers.evaluation, other)
-    gains = [(-1 if numbers.lower else 1) * (one[seed] - two[seed]) for seed in one if seed in two]
+    sides = [numbers_of(mine, numbers.evaluation, name), numbers_of(theirs, numbers.evaluation, other)]
+    (one, low, most), (two, least, high) = sides[::-1] if numbers.lower else sides
+    gains = [one[seed] - two[seed] for seed in one if seed in two]
     if not gains:
         return test
     deviation = stdev(gains) if len(gains) > 1 else math.nan
     than = f"{other} at {numbers.than_size} rows" if numbers.than_size else other
     return replace(
         test,
-        ours=Bounds(sum(gains) / len(gains), *seed_interval(gains, level)),
+        ours=Bounds(sum(gains) / len(gains), *seed_interval(gains, level)).within(low - high, most - least),
         seeds=len(gains),
         detectable=detectable_gain(len(gains), deviation, 0.0, confidence=level),
         notes=(f"compared with {than}",) * (than != name),

@@ -150,15 +150,19 @@ def mean_of(places: Places) -> tuple[Mean, list[tuple[float, int]]]:
     return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
 
-def numbers_of(places: Places, evaluation: str, name: str) -> dict[int, float]:
-    """Seed -> the weighted mean of a number of an evaluation, for seeds that all places have."""
-    parts: list[dict[int, float]] = []
+def numbers_of(places: Places, evaluation: str, name: str) -> tuple[dict[int, float], float, float]:
+    """Seed -> the weighted mean of a number of an evaluation, for seeds that all places have; the ends of its range."""
+    parts, ends = list[dict[int, float]](), [0.0, 0.0]
     for place in places:
         finding = place.block.cells[place.arm].evaluations.get(evaluation)
         runs = finding.runs if finding is not None else ()
         scalars = {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in runs}
         parts.append({seed: place.weight * own[name] for seed, own in scalars.items() if name in own})
-    return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
+        declared = next((run.ranges[name] for run in runs if name in run.ranges), [None, None])
+        for at, (end, free) in enumerate(zip(declared, (-math.inf, math.inf))):
+            ends[at] += place.weight * (free if end is None else end)
+    values = {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
+    return values, ends[0], ends[1]
 
 
 def rows_of(size: str) -> str:

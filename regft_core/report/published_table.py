@@ -13,7 +13,7 @@ from rich.text import Text
 
 from regft_core.report.claims import NOT_TESTED, SYMBOLS, ClaimVerdict, claim_in_words, claim_verdicts, family
 from regft_core.report.formatting import listed, number, quantity
-from regft_core.report.paper import Mean, Paper, mean_of, rows_of
+from regft_core.report.paper import Mean, Paper, Place, mean_of, rows_of
 from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.published import PublishedConfig, PublishedRow
@@ -33,7 +33,8 @@ class PrintedCell:
     Attributes:
         ours: None when it was not run here, which ``why`` explains.
         our_gain: over the same row as the printed one.
-        difference: ours minus published, with its interval; None in another experiment, which ``otherwise`` describes.
+        difference: ours minus published, with its interval; None where ours is from another experiment.
+        otherwise: how ours, or the row that our gain is over, is from another experiment.
     """
 
     key: str
@@ -110,7 +111,7 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     if isinstance(places, str):
         return replace(cell, why=places)
     ours, parts = mean_of(places)
-    difference, otherwise = None, tuple(dict.fromkeys(text for place in places for text in place.otherwise))
+    difference, otherwise = None, [text for place in places for text in place.otherwise]
     if not otherwise and printed is not None:
         theirs = row.recomputed.get(key, printed.value)
         spread = [*parts, *paper.printed_parts(row, key)] if parts else []
@@ -120,7 +121,9 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     base = next((one for one in beside if one.method == row.gain_over), None) if key in row.gains else None
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""
     gain = None if isinstance(against, str) else ours.value - mean_of(against)[0].value
-    return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=otherwise)
+    otherwise += [text for place in against if isinstance(place, Place) for text in place.otherwise]
+    said = tuple(dict.fromkeys(otherwise))
+    return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=said)
 
 
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell | None]]]]:

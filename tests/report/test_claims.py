@@ -130,7 +130,9 @@ def evaluated(root: Path) -> Path:
     """An evaluation in which ``good`` has 0.5 more of ``gap`` than plain fine-tuning, and twice as much of ``most``."""
     for method, more in (("vanilla", 0.0), ("good", 0.5)):
         gaps = {seed: more + 0.1 * (seed % 2) * more + 0.02 * seed for seed in range(5)}
-        seeds = {f"seed_{seed}": {"scalars": {"dev": {"gap": gap, "most": 2 * gap + 1}}} for seed, gap in gaps.items()}
+        numbers = {seed: {"gap": gap, "most": 2 * gap + 1, "wide": (seed + 2 * more) % 2} for seed, gap in gaps.items()}
+        of_all = {"ranges": {"gap": [0.0, 1.0], "wide": [0.0, 1.0]}}
+        seeds = {f"seed_{seed}": {**of_all, "scalars": {"dev": own}} for seed, own in numbers.items()}
         write(root, method, range(5), **seeds)
     return root
 
@@ -154,6 +156,13 @@ def test_a_claim_about_numbers_of_an_evaluation(evaluated: Path, changes: Any, w
     assert one.ours.value == pytest.approx(sum(gain) / 5)
     assert (one.ours.low, one.ours.high) == pytest.approx(seed_interval(gain))
     assert bounds(one.ours, free=True) in comparison_in_words(one, found)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_number_of_an_evaluation_is_cut_at_its_range(evaluated: Path, lower: bool) -> None:
+    (found,) = verdicts(evaluated, numbers(numbers={"names": ["wide"], "lower": lower}))
+    (one,) = found.tested
+    assert (one.ours.low, one.ours.high) == (-1.0, 1.0)
 
 
 def test_a_paper_with_deviations_is_harder_to_contradict(root: Path) -> None:

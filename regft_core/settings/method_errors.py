@@ -51,18 +51,22 @@ def added_parts(builder: MethodBuilder, name: str, document: Document, at: KeyPa
         file = builder.source(name)
     except ConfigError:
         return  # told where the method is listed
-    layer, own = document.value(at), phases_of(file.data) if file is not None else {}
-    if "phases" in layer:
-        for phase in phases_of(layer).keys() - own.keys() if own else ():
-            hint = suggestion(phase, own, "its phases")
-            yield document.problem("phase-absent", (*at, "phases", phase), f"'{name}' has no phase '{phase}'", hint)
-    present = {phase: set(options) for phase, options in regularisers_of(file.data)} if file is not None else {}
+    if file is None:
+        return
+    layer, own, present = document.value(at), phases_of(file.data), dict(regularisers_of(file.data))
+    for phase in phases_of(layer).keys() - own.keys():
+        message, hint = f"method '{name}' has no phase '{phase}'", suggestion(phase, own, "its phases")
+        yield document.problem("phase-absent", (*at, "phases", phase), message, hint)
+    hint = (
+        "another ingredient makes another method: give it a name and base"
+        if at
+        else "name an arm that has it, in tuning.methods"
+    )
     for phase, options in regularisers_of(layer):
-        for regulariser in options if phase in present else ():
-            if regulariser not in present[phase]:
+        below = ("phases", phase) if "phases" in layer else ()
+        for regulariser in options if phase in own else ():
+            if regulariser not in present.get(phase, ()):
                 message = f"method '{name}' has no regulariser '{regulariser}' here"
-                hint = "another ingredient makes another method: give it a name and base"
-                below = ("phases", phase) if "phases" in layer else ()
                 yield document.problem("regulariser-absent", (*at, *below, "regularisers", regulariser), message, hint)
 
 
@@ -157,11 +161,9 @@ def check_tuning(
             shared = _tuned(builder, name, None, trials)
             for task in grid:
                 own = _tuned(builder, name, task, trials) if (name, task) in changed else shared
-                here = builder.document(name, task)
-                assert here is not None
                 tried[name, task] = list(zip(trials, own))
                 for trial, one in tried[name, task]:
-                    laid = lay(here, layer_of(builder, name, trial))
+                    laid = lay(builder.document(name, task) or document, layer_of(builder, name, trial))
                     problems += check_encoders(builder.root, one, laid, builder.shared(task))
         except ConfigError as error:
             problems += error.problems

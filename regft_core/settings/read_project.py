@@ -226,7 +226,9 @@ def open_project(
     except ConfigError as error:
         reader.note(error.problems)
     if reader.problems:
-        raise ConfigError(list(dict.fromkeys(reader.problems)))
+        # What a task changes is read for the task and for each method: the first allows what stands there.
+        first = {(p.code, p.file, p.line, p.key, p.message): p for p in reversed(reader.problems)}
+        raise ConfigError([*first.values()][::-1])
 
     for task, config in grid.items():
         sets = list(config.ood)
@@ -256,7 +258,7 @@ def _read_methods(reader: Reader, builder: MethodBuilder) -> dict[str, Method]:
             if document is None:
                 if builder.base(name) == name:  # else it is an arm without a base: check_layers says so
                     arms = builder.settings.method_settings
-                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path, arms))
+                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path, *arms))
                 continue
             reader.documents[method_file(name)] = document
             methods[name] = builder.build(name, document)

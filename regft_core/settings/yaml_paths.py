@@ -7,7 +7,6 @@ error unless the project's file begins with ``override: true``; a copy with the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def without_override(document: Document) -> Document:
     return replace(document, data={key: value for key, value in document.data.items() if key != OVERRIDE})
 
 
-def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath, beside: Iterable[str] = ()) -> Problem:
+def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath, *beside: str) -> Problem:
     """Return the problem of a name, at ``at`` of ``document``, that neither a file of ``folder`` nor ``beside`` has."""
     what = _WHAT[folder]
     message, hint = f"unknown {what} '{name}': there is no {folder}/{name}.yaml", f"{what}s there"

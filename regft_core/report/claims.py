@@ -145,8 +145,9 @@ def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
         return replace(test, why=why)
     dearest = max(ratios, key=ratios.__getitem__)
     word: Outcome = "reproduced" if ratios[dearest] <= claim.at_most else "contradicted"
-    notes = (f"on {dearest}",) * (len(ratios) > 1)
-    return replace(test, word=word, ours=Bounds(-math.log(ratios[dearest])), notes=notes)
+    return replace(
+        test, word=word, ours=Bounds(-math.log(ratios[dearest])), notes=(f"on {dearest}",) * (len(ratios) > 1)
+    )
 
 
 def _of_evaluation(
@@ -248,8 +249,7 @@ def claim_in_words(verdict: ClaimVerdict) -> str:
 
 
 def comparison_in_words(test: Tested, verdict: ClaimVerdict) -> str:
-    claim = verdict.claim
-    what, limit = f"{test.key}, gain over {test.over}", "printed"
+    claim, what, limit = verdict.claim, f"{test.key}, gain over {test.over}", "printed"
     if claim.of_cost:
         what, limit = f"{claim.measure} relative to {test.over}", "at most"
     parts = [f"{what}: {limit} {bounds(test.printed, claim.of_cost)}, ours {bounds(test.ours, claim.of_cost)}"]

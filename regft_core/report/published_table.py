@@ -32,9 +32,8 @@ class PrintedCell:
 
     Attributes:
         ours: None when it was not run here, which ``why`` explains.
-        our_gain: over the same row as the printed one.
-        difference: ours minus published, with its interval; None where ours is from another experiment.
-        otherwise: how ours, or the row that our gain is over, is from another experiment.
+        our_gain: over the same row as the printed one, of which ``otherwise`` tells, too.
+        difference: ours minus published, with its interval; None in another experiment, which ``otherwise`` describes.
     """
 
     key: str
@@ -107,8 +106,7 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     cell = PrintedCell(key, printed, row.gains.get(key))
     if row.copied_from is not None or row.arm is None:
         return replace(cell, why=f"copied from {row.copied_from}" if row.copied_from else "regft has no such method")
-    places = paper.places(row.arm, row.encoder, str(row.size), key)
-    if isinstance(places, str):
+    if isinstance(places := paper.places(row.arm, row.encoder, str(row.size), key), str):
         return replace(cell, why=places)
     ours, parts = mean_of(places)
     difference, otherwise = None, [text for place in places for text in place.otherwise]
@@ -122,8 +120,7 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""
     gain = None if isinstance(against, str) else ours.value - mean_of(against)[0].value
     otherwise += [text for place in against if isinstance(place, Place) for text in place.otherwise]
-    said = tuple(dict.fromkeys(otherwise))
-    return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=said)
+    return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=tuple(dict.fromkeys(otherwise)))
 
 
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell | None]]]]:

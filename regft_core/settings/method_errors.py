@@ -57,11 +57,7 @@ def added_parts(builder: MethodBuilder, name: str, document: Document, at: KeyPa
     for phase in phases_of(layer).keys() - own.keys():
         message, hint = f"method '{name}' has no phase '{phase}'", suggestion(phase, own, "its phases")
         yield document.problem("phase-absent", (*at, "phases", phase), message, hint)
-    hint = (
-        "another ingredient makes another method: give it a name and base"
-        if at
-        else "name an arm that has it, in tuning.methods"
-    )
+    hint = "give another ingredient to an arm with base" if at else "name it in tuning.methods, of arms that have it"
     for phase, options in regularisers_of(layer):
         below = ("phases", phase) if "phases" in layer else ()
         for regulariser in options if phase in own else ():
@@ -111,18 +107,15 @@ def check_compositions(
 
     ``methods``: task -> the method as it runs there, and every trial; ``tasks``: those that phases train on, too.
     """
-    found: dict[str, list[str]] = {}
-    first: dict[str, Trial] = {}
+    found: dict[str, tuple[Trial, dict[str, None]]] = {}
     for name, task in grid.items():
         for trial, method in methods[name]:
             for message in composition_errors(builder, method, task, encoders[name], tasks):
-                first.setdefault(message, trial)
-                found.setdefault(message, []).append(name)
+                found.setdefault(message, (trial, {}))[1][name] = None
     path: KeyPath = ("phases",) if "phases" in document.data else ("regularisers",)
-    for message, every in found.items():
-        names = list(dict.fromkeys(every))
+    for message, (trial, names) in found.items():
         prefix = "" if len(names) == len(grid) else f"on task {listing(names)}: "
-        prefix += f"tuned to {described(first[message])}: " if first[message] else ""
+        prefix += f"tuned to {described(trial)}: " if trial else ""
         yield document.problem("bad-composition", path, prefix + message)
 
 
@@ -145,7 +138,7 @@ def check_tuning(
 ) -> tuple[list[Found], dict[tuple[str, str], list[tuple[Trial, Method]]]]:
     """Return the problems of ``tuning``, and (method, task of the grid) -> every trial and the method that it is there.
 
-    ``changed``: (method, task) where the task changes the method.
+    ``changed``: those that the task changes.
     """
     document, problems, tuning = builder.params, list[Found](), builder.settings.tuning
     if tuning is None:
@@ -175,9 +168,8 @@ def check_tuning(
     if tuning.selection == "split" and len(set(trainings.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in trainings.items())
         message = f"methods train different numbers of trials ({counts}), so the best of them cannot be compared"
-        fewest = min(trainings.values())
-        hint = f"set tuning.trials: {fewest}, or give" if fewest > 1 else "give each of them as many; give"
-        problems.append(document.problem("unequal-trials", ("tuning",), message, f"{hint} the others more values"))
+        hint = "give each as many values, or set tuning.trials to a number that each of them has"
+        problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
     return problems, tried
 
 
@@ -186,8 +178,7 @@ def _tuned(builder: MethodBuilder, name: str, task: str | None, trials: list[Tri
     methods: list[Method] = []
     seen: dict[str, Trial] = {}
     for trial in trials:
-        laid = layer_of(builder, name, trial)
-        if wrong := [*added_parts(builder, name, laid, ())]:
+        if wrong := [*added_parts(builder, name, laid := layer_of(builder, name, trial), ())]:
             raise ConfigError(wrong)
         tuned, training = tuned_method(builder, name, task, trial)
         methods.append(tuned)
@@ -195,6 +186,5 @@ def _tuned(builder: MethodBuilder, name: str, task: str | None, trials: list[Tri
         if earlier is not trial:
             message = f"'{name}' would be the same run with {described(trial)} as with {described(earlier)}"
             hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
-            at = tuple(next(iter(trial), "").split("."))
-            raise ConfigError([laid.problem("same-trial", at, message, hint)])
+            raise ConfigError([laid.problem("same-trial", next(iter(laid.places), ()), message, hint)])
     return methods

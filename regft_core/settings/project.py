@@ -218,11 +218,10 @@ def layer_of(builder: MethodBuilder, name: str, values: Mapping[str, Any]) -> Do
     document, arms = builder.params, builder.behind(name)
 
     def place(key: str) -> Place:
-        named = [path for path in document.places if path[0] == "tuning" and path[1:] and path[-1] == key]
+        named = [path for path in document.places if path[0] == "tuning" and path[2:] and path[-1] == key]
         own = [path for path in named if path[1] == "values" or path[2] in arms]
         # Of a list of trials the one with this value; an arm's own setting before the one for every arm.
-        at = min(own, key=lambda path: (document.value(path) != values[key], path[1]), default=("tuning",))
-        return document.place(at)
+        return document.place(min(own, key=lambda at: (document.value(at) != values[key], at[1]), default=("tuning",)))
 
     return from_dotted(values, place)
 

@@ -178,36 +178,24 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
 ]
 
 
-def test_a_broken_task_is_no_missing_set_and_an_arm_is_a_near_name(files: dict[str, str], failures: Any) -> None:
-    (problem,) = failures(
-        {TASK: edit(files[TASK], "accuracy, f1_macro", "acuracy"), PARAMS: files[PARAMS] + "ood: [x]\n"}
-    )
-    assert problem.file == TASK
+def test_one_mistake_is_told_once(files: dict[str, str], failures: Any) -> None:
+    """A broken task was also one without its sets; what a task changes was told again for each method's phases."""
+    broken = {TASK: edit(files[TASK], "accuracy, f1_macro", "acuracy"), PARAMS: files[PARAMS] + "ood: [x]\n"}
+    assert [problem.file for problem in failures(broken)] == [TASK]
+    changed = files[PARAMS] + "task_settings: {opinions: {training: {steps_facto: 3}}}\n"
+    (problem,) = failures({TASK: files[TASK], PARAMS: changed})
+    assert "steps_factor" not in problem.hint  # a phase alone may have it
     arms = edit(files[PARAMS], "- mask", "- loudr") + "method_settings: {louder: {base: noise}}\n"
     assert any("'louder'" in problem.hint for problem in failures({PARAMS: arms}) if problem.code == "unknown-method")
 
 
-def test_a_mistake_of_a_task_is_told_once(files: dict[str, str], failures: Any) -> None:
-    """It was told again for the phases of methods, with keys that only those may have."""
-    (problem,) = failures({PARAMS: files[PARAMS] + "task_settings: {opinions: {training: {steps_facto: 3}}}\n"})
-    assert "steps_factor" not in problem.hint
-
-
 def test_a_tuned_value_is_told_where_it_is_written(files: dict[str, str], failures: Any) -> None:
     """Those for every arm were told at the line of each arm's own, and those of an arm at that of its control."""
-    tuning = """tuning:
-  values:
-    training.learning_rat: [1.0e-5]
-  methods:
-    noise:
-      - {training.epochs: 1}
-      - {training.epochz: 2}
-"""
-    told = {(p.line, p.key) for p in failures({PARAMS: files[PARAMS] + tuning})}
-    assert told == {
-        (18, "tuning.values.training.learning_rat"),
-        (22, "tuning.methods.noise[1].training.epochz"),
-    }
+    values = "tuning:\n  values:\n    training.learning_rat: [1.0e-5]\n"
+    trials = "  methods:\n    noise:\n      - {training.epochs: 1}\n      - {training.epochz: 2}\n"
+    told = {(p.line, p.key) for p in failures({PARAMS: files[PARAMS] + values + trials})}
+    own = 22, "tuning.methods.noise[1].training.epochz"
+    assert told == {(18, "tuning.values.training.learning_rat"), own}
 
 
 @pytest.mark.parametrize(

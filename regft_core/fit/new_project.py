@@ -22,6 +22,8 @@ from regft_core.disk.files import TEMPORARY, explained, temporary_name, write_te
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.own_rows import Asked, read_own
 from regft_core.names import listing
+from regft_core.schema import NAME_LENGTH
+from regft_core.schema.method import is_name
 from regft_core.settings.document import edited, yaml_text
 from regft_core.settings.yaml_paths import METHODS, TASKS, find, method_file, names, task_file
 
@@ -123,9 +125,9 @@ def new_method(root: Path, name: str) -> list[Path]:
         Path(method_file(name)): "method.yaml.txt",
         Path("tests") / f"test_{name}.py": "method_test.txt",
     }
-    is_name = name.isidentifier() and name == name.lower() and not name.startswith("_")
-    if not is_name or keyword.iskeyword(name) or yaml.safe_load(name) != name:  # a word of YAML: null, true
-        hint = "use lower case, digits and _, as in label_smoothing"
+    is_possible = is_name(name) and name.isidentifier() and not keyword.iskeyword(name)
+    if not is_possible or yaml.safe_load(name) != name:  # a word of YAML: null, true
+        hint = f"use at most {NAME_LENGTH} letters of a to z in lower case, digits and _, as in label_smoothing"
         problem = "name-not-possible", f"'{name}' names no method", hint
     elif name in REGULARISERS.names() or find(root, METHODS, name) is not None:
         problem = "name-taken", f"there is a method '{name}' already", "choose another name"

@@ -145,23 +145,25 @@ def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
         return replace(test, why=why)
     dearest = max(ratios, key=ratios.__getitem__)
     word: Outcome = "reproduced" if ratios[dearest] <= claim.at_most else "contradicted"
-    notes = (f"on {dearest}",) * (len(ratios) > 1)
-    return replace(test, word=word, ours=Bounds(-math.log(ratios[dearest])), notes=notes)
+    return replace(
+        test, word=word, ours=Bounds(-math.log(ratios[dearest])), notes=(f"on {dearest}",) * (len(ratios) > 1)
+    )
 
 
 def _of_evaluation(
     test: Tested, numbers: Numbers, mine: Places, theirs: Places, level: float, name: str, other: str
 ) -> Tested:
     """Return the difference of two numbers of an evaluation, paired by seed, with Student's t interval over seeds."""
-    one, two = numbers_of(mine, numbers.evaluation, name), numbers_of(theirs, numbers.evaluation, other)
-    gains = [(-1 if numbers.lower else 1) * (one[seed] - two[seed]) for seed in one if seed in two]
+    sides = [numbers_of(mine, numbers.evaluation, name), numbers_of(theirs, numbers.evaluation, other)]
+    (one, low, most), (two, least, high) = sides[::-1] if numbers.lower else sides
+    gains = [one[seed] - two[seed] for seed in one if seed in two]
     if not gains:
         return test
     deviation = stdev(gains) if len(gains) > 1 else math.nan
     than = f"{other} at {numbers.than_size} rows" if numbers.than_size else other
     return replace(
         test,
-        ours=Bounds(sum(gains) / len(gains), *seed_interval(gains, level)),
+        ours=Bounds(sum(gains) / len(gains), *seed_interval(gains, level)).within(low - high, most - least),
         seeds=len(gains),
         detectable=detectable_gain(len(gains), deviation, 0.0, confidence=level),
         notes=(f"compared with {than}",) * (than != name),
@@ -247,8 +249,7 @@ def claim_in_words(verdict: ClaimVerdict) -> str:
 
 
 def comparison_in_words(test: Tested, verdict: ClaimVerdict) -> str:
-    claim = verdict.claim
-    what, limit = f"{test.key}, gain over {test.over}", "printed"
+    claim, what, limit = verdict.claim, f"{test.key}, gain over {test.over}", "printed"
     if claim.of_cost:
         what, limit = f"{claim.measure} relative to {test.over}", "at most"
     parts = [f"{what}: {limit} {bounds(test.printed, claim.of_cost)}, ours {bounds(test.ours, claim.of_cost)}"]

@@ -71,8 +71,7 @@ class Paper:
         return weights if set(weights) <= set(self.config.metrics) else {}
 
     def ends(self, key: str) -> tuple[float, float]:
-        parts = [(weight, metrics.find(self.config.metrics[part])) for part, weight in self.weights(key).items()]
-        if not parts:
+        if not (parts := [(w, metrics.find(self.config.metrics[part])) for part, w in self.weights(key).items()]):
             return -math.inf, math.inf
         low, high = (sum(weight * of.factor * of.range[end] for weight, of in parts) for end in (0, 1))
         return low, high
@@ -90,8 +89,7 @@ class Paper:
         """Where the number of a column is here, or why it is nowhere."""
         places = []
         for part, weight in self.weights(key).items():
-            place = self._place(arm, part, weight, self._start(encoder, part), size)
-            if isinstance(place, str):
+            if isinstance(place := self._place(arm, part, weight, self._start(encoder, part), size), str):
                 return place
             places.append(place)
         return places or "it is no score of a task here"
@@ -118,8 +116,7 @@ class Paper:
             if not start.same(Encoder(encoder.name)) and any(start.same(Encoder(e.name)) for e in self._starts):
                 return f"{mine.title} was run here, not {encoder.title}"
             otherwise.append(f"another encoder: {mine.title} here, {encoder.title} in the paper")
-        row = block.row(arm)
-        if row is None or not row.n_ok:
+        if (row := block.row(arm)) is None or not row.n_ok:
             return f"no run of {arm} on {task} finished"
         if metric not in row.scores.get(name, {}):
             return f"another metric: {name} of {task} was not evaluated by {metric} here"
@@ -150,15 +147,18 @@ def mean_of(places: Places) -> tuple[Mean, list[tuple[float, int]]]:
     return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
 
-def numbers_of(places: Places, evaluation: str, name: str) -> dict[int, float]:
-    """Seed -> the weighted mean of a number of an evaluation, for seeds that all places have."""
-    parts: list[dict[int, float]] = []
+def numbers_of(places: Places, evaluation: str, name: str) -> tuple[dict[int, float], float, float]:
+    """Seed -> the weighted mean of a number of an evaluation, for seeds that all places have; the ends of its range."""
+    parts, ends = list[dict[int, float]](), [0.0, 0.0]
     for place in places:
-        finding = place.block.cells[place.arm].evaluations.get(evaluation)
-        runs = finding.runs if finding is not None else ()
+        runs = finding.runs if (finding := place.block.cells[place.arm].evaluations.get(evaluation)) else ()
         scalars = {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in runs}
         parts.append({seed: place.weight * own[name] for seed, own in scalars.items() if name in own})
-    return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
+        declared = next((run.ranges[name] for run in runs if name in run.ranges), [None, None])
+        for at, (end, free) in enumerate(zip(declared, (-math.inf, math.inf))):
+            ends[at] += place.weight * (free if end is None else end)
+    values = {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
+    return values, ends[0], ends[1]
 
 
 def rows_of(size: str) -> str:

@@ -91,5 +91,5 @@ def table(needs: Sequence[Need], difference: float) -> str:
     if looked := [need for need in needs if need.looks and need.plan is not None]:
         lines.append(f"{len(looked)} of these pairs were looked at before, so the next look has a wider interval.")
     if unknown := [f"{n.comparison.method} - {n.comparison.other} on {n.block}" for n in needs if n.plan is None]:
-        lines.append(f"no spread seen yet for {listed(unknown)}: finish at least 3 seeds of both methods (grid.seeds)")
+        lines.append(f"no spread seen yet for {listed(unknown)}: finish at least 2 seeds of both methods (grid.seeds)")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from regft_core.report.claims import NOT_TESTED, SYMBOLS, ClaimVerdict, claim_in_words, claim_verdicts, family
 from regft_core.report.formatting import listed, number, quantity
-from regft_core.report.paper import Mean, Paper, mean_of, rows_of
+from regft_core.report.paper import Mean, Paper, Place, mean_of, rows_of
 from regft_core.report.values import Block
 from regft_core.schema.params import ReportConfig
 from regft_core.settings.published import PublishedConfig, PublishedRow
@@ -32,7 +32,7 @@ class PrintedCell:
 
     Attributes:
         ours: None when it was not run here, which ``why`` explains.
-        our_gain: over the same row as the printed one.
+        our_gain: over the same row as the printed one, of which ``otherwise`` tells, too.
         difference: ours minus published, with its interval; None in another experiment, which ``otherwise`` describes.
     """
 
@@ -106,11 +106,10 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     cell = PrintedCell(key, printed, row.gains.get(key))
     if row.copied_from is not None or row.arm is None:
         return replace(cell, why=f"copied from {row.copied_from}" if row.copied_from else "regft has no such method")
-    places = paper.places(row.arm, row.encoder, str(row.size), key)
-    if isinstance(places, str):
+    if isinstance(places := paper.places(row.arm, row.encoder, str(row.size), key), str):
         return replace(cell, why=places)
     ours, parts = mean_of(places)
-    difference, otherwise = None, tuple(dict.fromkeys(text for place in places for text in place.otherwise))
+    difference, otherwise = None, [text for place in places for text in place.otherwise]
     if not otherwise and printed is not None:
         theirs = row.recomputed.get(key, printed.value)
         spread = [*parts, *paper.printed_parts(row, key)] if parts else []
@@ -120,7 +119,8 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell | None:
     base = next((one for one in beside if one.method == row.gain_over), None) if key in row.gains else None
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""
     gain = None if isinstance(against, str) else ours.value - mean_of(against)[0].value
-    return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=otherwise)
+    otherwise += [text for place in against if isinstance(place, Place) for text in place.otherwise]
+    return replace(cell, ours=ours, our_gain=gain, difference=difference, otherwise=tuple(dict.fromkeys(otherwise)))
 
 
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell | None]]]]:

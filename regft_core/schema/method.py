@@ -254,7 +254,7 @@ def comparable(method: Method, training: TrainingConfig, registry: Registry) -> 
     """
     counted = training.max_steps is not None
     for phase in method.phases:
-        others = phase.data.task is not None or phase.data.size is not None or bool(phase.model)
+        others = (phase.data.task, phase.data.size, phase.data.steps) != (None, None, "own") or bool(phase.model)
         mixed = phase.training.epochs > 0 and (phase.training.max_steps is not None) != counted
         if others or mixed or (counted and (phase.fit_ratio(registry) > 0 or phase.teachers(registry))):
             return False

@@ -162,7 +162,7 @@ class MethodConfig(StrictModel):
             beside = phase.model_fields_set - {"method"}
             if beside:
                 message = f"'{name}' is the method '{phase.method}' as it is listed; set {sorted(beside)[0]} there"
-                yield (*at, "method"), f"{message}, or leave 'method' out"
+                yield (*at, sorted(beside)[0]), f"{message}, or leave 'method' out"
             if name == "finetune":
                 yield (*at, "method"), "the last phase is this method's own; name an earlier phase"
             return

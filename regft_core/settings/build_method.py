@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import suggestion
+from regft_core.names import listing, suggestion
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import Lent, Method, Phase, Registry, comparable, is_name, method_factor
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
 from regft_core.schema.training import MatchConfig, PhaseTraining, TrainingConfig, scaled
-from regft_core.settings.derived import Change, changes_of, flipped, settings_of
+from regft_core.settings.derived import Change, applies, changes_of, flipped, regularisers_of, settings_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.layers import lay, paths
 from regft_core.settings.preset import in_small
@@ -146,7 +146,7 @@ class MethodBuilder:
         return Method(name, config, phases, derivation[0], derivation[1].settings)
 
     def _unknown_names(self, name: str, config: MethodConfig, document: Document) -> Iterator[Problem]:
-        """Yield relatives that are no methods, and sources of values that the file does not set."""
+        """Yield relatives that are no methods, and controls and sources of what the file does not set."""
         for key in ("control_for", "controlled_by", "variant_of", "combines"):
             for i, target in enumerate(getattr(config, key)):
                 at = (key, i) if (key, i) in document.places else (key,)
@@ -155,6 +155,12 @@ class MethodBuilder:
                     yield document.problem("refers-to-itself", at, f"a method cannot be in its own '{key}'", hint)
                 elif not self.knows(target):
                     yield missing(self.root, METHODS, target, document, at)
+        for end in config.controls:
+            if not applies(document.data["controls"][end], document.data):
+                present = {phase: listing(part) for phase, part in regularisers_of(document.data)}
+                hint = "; ".join(f"phase {phase}: {present.get(phase, 'none')}" for phase in config.by_phase())
+                message = "changes a phase, or takes a regulariser away, that this method does not have"
+                yield document.problem("control-unfit", ("controls", end), message, hint)
         known = paths(document.data)
         for path in config.sources:
             if path not in known:

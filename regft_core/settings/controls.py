@@ -50,15 +50,15 @@ class Control:
         return f"'{self.control_for}' has the {self.kind} '{self.name}'{differs}"
 
 
-def controls_of(builder: MethodBuilder, listed: Mapping[str, Method]) -> list[Control]:
-    """Return the controls of the listed methods. One that cannot be built under these settings is none."""
+def controls_of(builder: MethodBuilder, listed: Mapping[str, Method], warnings: list[str]) -> list[Control]:
+    """Return the controls of the listed methods; of one that cannot be built add the reason to ``warnings``."""
     trained = {_training(builder, method): name for name, method in reversed(list(listed.items()))}
     with suppress(ConfigError):  # told where it is listed
         trained.setdefault(_training(builder, builder.build(PLAIN)), PLAIN)
     found: dict[tuple[str, str], Control] = {}
     for name, method in listed.items():
         for declared in _declared_by(builder, listed, name):
-            with suppress(ConfigError):
+            try:
                 control = listed[declared] if declared in listed else builder.build(declared)
                 same = declared if declared in listed else trained.setdefault(_training(builder, control), declared)
                 if same != name:
@@ -67,6 +67,8 @@ def controls_of(builder: MethodBuilder, listed: Mapping[str, Method]) -> list[Co
                     if derivation := builder.derivation(builder.base(control.name)):
                         text += f" ({derivation[1].why})"
                     found.setdefault((name, same), Control(same, name, text, zero, declared, same in listed))
+            except ConfigError as error:
+                warnings += [f"there is no control '{declared}': {problem}" for problem in error.problems]
     return list(found.values())
 
 

@@ -46,7 +46,7 @@ def plan_rows(project: Project, cached: Callable[[Cell], set[int]] = lambda cell
         prepared = training_rows(project.root, cell)
         count = getattr(project.tasks[cell.task].source, "rows", None) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
-        steps = optimiser_steps(method.training, count)
+        steps = optimiser_steps(method.training, planned_rows(project, cell.task, method.finetune, count))
         cost = run_cost(project, method, cell.task, project.trials(cell.method), count)
         published = prepared is None and count is not None
         rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, cost, published))
@@ -71,7 +71,7 @@ def run_cost(
     tried: dict[str, float] = {}
     for variant, training in (project.tuned(method.name, task, values) for values in trials):
         for index, phase in enumerate(variant.phases):
-            path = repr((training, variant.phases[: index + 1]))
+            path = repr((training, variant.config.model, variant.phases[: index + 1]))
             if path not in tried:
                 tried[path] = planned(variant, phase, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run

@@ -55,7 +55,7 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
     for member in (data, *families):
         declared = member.get("controls")
         for name, values in declared.items() if isinstance(declared, dict) else ():
-            if name not in changes and isinstance(values, dict) and _applies(values, data):
+            if name not in changes and isinstance(values, dict) and applies(values, data):
                 why = str(values.get("why", ""))
                 rest = {key: value for key, value in values.items() if key not in ("why", "compute")}
                 removes = all("regularisers" in path and value is None for path, value in leaves(rest))
@@ -75,7 +75,7 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
         for regulariser, change in several:
             changes.setdefault(name if len(several) == 1 else f"{regulariser}_{name}", change)
     # An arm that is no control, takes steps, and differs from plain fine-tuning in more than its protocol.
-    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
+    method = len(phases_of(data)) > 1 or any(part for _, part in regularisers_of(data))
     trains = method and _stepping(data) and not data.get("control_for")
     if trains and not any(change.zero for change in changes.values()):
         changes.setdefault("plain", Change("plain fine-tuning", plain="shared", zero=True))
@@ -131,11 +131,11 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
 
 
 def _stepping(data: Mapping[str, Any]) -> list[str]:
-    protocols = {name: phase.get("training") for name, phase in _phases(data).items()}
+    protocols = {name: phase.get("training") for name, phase in phases_of(data).items()}
     return [name for name, own in protocols.items() if not isinstance(own, dict) or own.get("epochs") != 0]
 
 
-def _phases(data: Any) -> dict[str, Any]:
+def phases_of(data: Any) -> dict[str, Any]:
     """Phases by name, as far as they can be ones; a method in the short form is one."""
     phases = data.get("phases")
     places = phases if isinstance(phases, dict) else {FINETUNE: data}
@@ -144,7 +144,7 @@ def _phases(data: Any) -> dict[str, Any]:
 
 def regularisers_of(data: Any) -> list[tuple[str, dict[str, Any]]]:
     """(phase, its regularisers) of everything in ``data`` that has some."""
-    found = [(name, place.get("regularisers")) for name, place in _phases(data).items()]
+    found = [(name, place.get("regularisers")) for name, place in phases_of(data).items()]
     return [(name, part) for name, part in found if isinstance(part, dict)]
 
 
@@ -163,15 +163,15 @@ def _flipped(data: Mapping[str, Any], regulariser: str, flip: Any, cls: Any) -> 
     return values, zero
 
 
-def _applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
+def applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:
     """Whether the arm has the phases that a control of its family changes, and the regularisers that it removes."""
     own, changed = data.get("phases") or {}, values.get("phases") or {}
     if not (isinstance(own, dict) and isinstance(changed, dict)) or not changed.keys() <= own.keys():
         return False
-    present = dict(regularisers_of(data)) if own else {}
+    present = dict(regularisers_of(data))
     return all(
         options is not None or name in present.get(phase, {})
-        for phase, part in regularisers_of({"phases": changed})
+        for phase, part in regularisers_of(values)
         for name, options in part.items()
     )
 

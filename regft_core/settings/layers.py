@@ -9,7 +9,7 @@ that of the regulariser's class; the file's entry for the nearest section above 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,14 +85,16 @@ def paths(data: Mapping[str, Any]) -> list[str]:
     return [dotted(path) for path in below if all(isinstance(part, str) for part in path)]
 
 
-def from_dotted(values: Mapping[str, Any], place: Place) -> Document:
-    """Return dotted settings as a document at one place. Raises ConfigError for a setting inside of another one."""
+def from_dotted(values: Mapping[str, Any], place: Callable[[str], Place]) -> Document:
+    """Return dotted settings, each at its ``place``. Raises ConfigError for a setting inside of another one."""
+    places: dict[KeyPath, Place] = {}
     for path in values:
+        parts, where = path.split("."), place(path)
         if inner := next((other for other in values if other.startswith(f"{path}.")), None):
             message, hint = f"'{inner}' is a part of '{path}'", "name the parts, or the whole"
-            raise ConfigError([Problem("keys-overlap", place.file, place.line, dotted(place.path), message, hint)])
-    document = nested(values)
-    return Document(document, dict.fromkeys(_below(document), place), place.file)
+            raise ConfigError([Problem("keys-overlap", where.file, where.line, dotted(where.path), message, hint)])
+        places |= dict.fromkeys((tuple(parts[:end]) for end in range(1, len(parts) + 1)), where)
+    return Document(nested(values), places, "params.yaml")
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

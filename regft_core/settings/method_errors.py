@@ -15,11 +15,11 @@ from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.derived import regularisers_of
+from regft_core.settings.derived import phases_of, regularisers_of
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.layers import described, from_dotted, lay
+from regft_core.settings.layers import described, lay
 from regft_core.settings.params_errors import check_model, unlisted
-from regft_core.settings.project import Trial, trials_of, tuned_method
+from regft_core.settings.project import Trial, layer_of, trials_of, tuned_method
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import METHODS, find, method_file, missing
 
@@ -37,7 +37,7 @@ def check_layers(builder: MethodBuilder, params: Params, document: Document) -> 
         if name not in params.methods:
             yield unlisted(params, "method", name, document, at)
         if base == name:
-            yield from added_regularisers(builder, name, document, at)
+            yield from added_parts(builder, name, document, at)
         elif find(builder.root, METHODS, name) is not None:
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             yield document.problem("base-not-needed", (*at, "base"), message, "give the method another name")
@@ -45,19 +45,24 @@ def check_layers(builder: MethodBuilder, params: Params, document: Document) -> 
             yield missing(builder.root, METHODS, base, document, (*at, "base"))
 
 
-def added_regularisers(builder: MethodBuilder, name: str, document: Document, at: KeyPath) -> Iterator[Problem]:
-    """Yield regularisers that a layer adds to a method: only an arm with a base may have further ones."""
+def added_parts(builder: MethodBuilder, name: str, document: Document, at: KeyPath) -> Iterator[Problem]:
+    """Yield phases and regularisers that a layer adds to a method: only an arm with a base may have further ones."""
     try:
         file = builder.source(name)
     except ConfigError:
         return  # told where the method is listed
-    present = {phase: set(options) for phase, options in regularisers_of(file.data)} if file is not None else {}
-    for phase, options in regularisers_of(document.value(at)):
-        for regulariser in options if phase in present else ():
-            if regulariser not in present[phase]:
+    if file is None:
+        return
+    layer, own, present = document.value(at), phases_of(file.data), dict(regularisers_of(file.data))
+    for phase in phases_of(layer).keys() - own.keys():
+        message, hint = f"method '{name}' has no phase '{phase}'", suggestion(phase, own, "its phases")
+        yield document.problem("phase-absent", (*at, "phases", phase), message, hint)
+    hint = "give another ingredient to an arm with base" if at else "name it in tuning.methods, of arms that have it"
+    for phase, options in regularisers_of(layer):
+        below = ("phases", phase) if "phases" in layer else ()
+        for regulariser in options if phase in own else ():
+            if regulariser not in present.get(phase, ()):
                 message = f"method '{name}' has no regulariser '{regulariser}' here"
-                hint = "another ingredient makes another method: give it a name and base"
-                below = ("phases", phase) if "phases" in document.value(at) else ()
                 yield document.problem("regulariser-absent", (*at, *below, "regularisers", regulariser), message, hint)
 
 
@@ -92,7 +97,7 @@ def check_encoders(root: Path, method: Method, document: Document, shared: Docum
 
 def check_compositions(
     builder: MethodBuilder,
-    methods: Mapping[str, Collection[Method]],
+    methods: Mapping[str, Collection[tuple[Trial, Method]]],
     grid: Mapping[str, TaskConfig],
     tasks: Mapping[str, TaskConfig],
     encoders: Mapping[str, EncoderConfig],
@@ -100,16 +105,17 @@ def check_compositions(
 ) -> Iterator[Problem]:
     """Yield the errors of a method on the tasks of the ``grid``, each once with the tasks that have it.
 
-    ``methods``: task -> the method as it runs there, under every trial; ``tasks``: those that phases train on, too.
+    ``methods``: task -> the method as it runs there, and every trial; ``tasks``: those that phases train on, too.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, tuple[Trial, dict[str, None]]] = {}
     for name, task in grid.items():
-        errors = (composition_errors(builder, method, task, encoders[name], tasks) for method in methods[name])
-        for message in dict.fromkeys(text for texts in errors for text in texts):
-            found.setdefault(message, []).append(name)
+        for trial, method in methods[name]:
+            for message in composition_errors(builder, method, task, encoders[name], tasks):
+                found.setdefault(message, (trial, {}))[1][name] = None
     path: KeyPath = ("phases",) if "phases" in document.data else ("regularisers",)
-    for message, names in found.items():
+    for message, (trial, names) in found.items():
         prefix = "" if len(names) == len(grid) else f"on task {listing(names)}: "
+        prefix += f"tuned to {described(trial)}: " if trial else ""
         yield document.problem("bad-composition", path, prefix + message)
 
 
@@ -128,52 +134,57 @@ def composition_errors(
 
 
 def check_tuning(
-    builder: MethodBuilder, methods: Mapping[str, Method]
-) -> tuple[list[Problem], dict[str, list[Method]]]:
-    """Return the problems of ``tuning``, and the method of every trial."""
-    document, problems, tuning = builder.params, list[Problem](), builder.settings.tuning
+    builder: MethodBuilder, methods: Mapping[str, Method], grid: Collection[str], changed: Collection[tuple[str, str]]
+) -> tuple[list[Found], dict[tuple[str, str], list[tuple[Trial, Method]]]]:
+    """Return the problems of ``tuning``, and (method, task of the grid) -> every trial and the method that it is there.
+
+    ``changed``: those that the task changes.
+    """
+    document, problems, tuning = builder.params, list[Found](), builder.settings.tuning
     if tuning is None:
         return [], {}
     for name in tuning.methods:
         if name not in builder.settings.methods:
             problems.append(unlisted(builder.settings, "method", name, document, ("tuning", "methods", name)))
     trainings: dict[str, int] = {}
-    tried: dict[str, list[Method]] = {}
+    tried: dict[tuple[str, str], list[tuple[Trial, Method]]] = {}
     for name, method in methods.items():
         trials = trials_of(tuning, method)
-        place: KeyPath = ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
         try:
-            tried[name] = _tuned(builder, name, trials, place)
+            shared = _tuned(builder, name, None, trials)
+            for task in grid:
+                own = _tuned(builder, name, task, trials) if (name, task) in changed else shared
+                tried[name, task] = list(zip(trials, own))
+                for trial, one in tried[name, task]:
+                    laid = lay(builder.document(name, task) or document, layer_of(builder, name, trial))
+                    problems += check_encoders(builder.root, one, laid, builder.shared(task))
         except ConfigError as error:
             problems += error.problems
             continue
-        if trials:
-            # Trials that differ in a stepless phase only share their training.
-            stepping = [[phase for phase in one.phases if phase.training.epochs] for one in tried[name]]
-            trainings[name] = len(set(map(repr, stepping)))
+        # Trials that differ in a stepless phase only share their training.
+        stepping = [[phase for phase in one.phases if phase.training.epochs] for one in shared]
+        if any(stepping):
+            trainings[name] = len({repr((phases, one.config.model)) for phases, one in zip(stepping, shared)})
     if tuning.selection == "split" and len(set(trainings.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in trainings.items())
-        message = f"methods have different numbers of trials ({counts}), so the best of them cannot be compared"
-        hint = f"set tuning.trials: {min(trainings.values())}, or give the others more values"
+        message = f"methods train different numbers of trials ({counts}), so the best of them cannot be compared"
+        hint = "give each as many values, or set tuning.trials to a number that each of them has"
         problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
     return problems, tried
 
 
-def _tuned(builder: MethodBuilder, name: str, trials: list[Trial], at: KeyPath) -> list[Method]:
+def _tuned(builder: MethodBuilder, name: str, task: str | None, trials: list[Trial]) -> list[Method]:
     """Return the method of each trial. Raises ConfigError for values that do not fit, and for trials that are equal."""
-    document = builder.params
     methods: list[Method] = []
     seen: dict[str, Trial] = {}
     for trial in trials:
-        laid = from_dotted(trial, document.place(at))
-        wrong = validate(EncoderConfig, lay(document, laid, ("model",), "model"), ("model",))[1]
-        if wrong := [*added_regularisers(builder, name, laid, ()), *wrong]:
+        if wrong := [*added_parts(builder, name, laid := layer_of(builder, name, trial), ())]:
             raise ConfigError(wrong)
-        tuned, training = tuned_method(builder, name, None, trial, at)
+        tuned, training = tuned_method(builder, name, task, trial)
         methods.append(tuned)
         earlier = seen.setdefault(f"{tuned.phases!r} {training!r} {tuned.config.model}", trial)
         if earlier is not trial:
             message = f"'{name}' would be the same run with {described(trial)} as with {described(earlier)}"
             hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
-            raise ConfigError([document.problem("same-trial", at, message, hint)])
+            raise ConfigError([laid.problem("same-trial", next(iter(laid.places), ()), message, hint)])
     return methods

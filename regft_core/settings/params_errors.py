@@ -16,10 +16,11 @@ from regft_core.evaluate.analyses import find
 from regft_core.models.fetch import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import listing, plural, suggestion
-from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part
+from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part, weights_of
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig
 from regft_core.settings.document import Document, KeyPath, Place
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.published import check_published
 from regft_core.settings.validate import Found, validate
 from regft_core.settings.yaml_paths import project_root
@@ -53,9 +54,10 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
     for tracker in params.trackers:
         yield from _check_plug_in(TRACKERS, tracker, "log", "examples/trackers/tensorboard.py of the repository")
     execution = params.execution
-    if execution.executor == "serial" and execution.workers > 1:
-        place, instead = document.place(("execution", "workers")), "set execution.executor: processes"
-        yield f"{place}: {execution.workers} workers have nothing to do with executor: serial; {instead}"
+    instead = {"serial": "set execution.executor: processes", "slurm": "execution.slurm.at_once counts its jobs"}
+    if execution.workers > 1 and execution.executor in instead:
+        place, how = document.place(("execution", "workers")), instead[execution.executor]
+        yield f"{place}: {execution.workers} workers have nothing to do with executor: {execution.executor}; {how}"
     if params.tuning is not None and params.tuning.selection != "split" and "split" in params.tuning.model_fields_set:
         yield f"{document.place(('tuning', 'split'))}: it has no effect with selection: {params.tuning.selection}"
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
@@ -151,6 +153,11 @@ def check_report(
         for i, part in enumerate(parts)
         for text in ([part] if isinstance(part, str) else part)
     ]
+    for average, parts in params.report.averages.items():
+        sizes = [set(sizes_of(params, task)) for task, _ in weights_of(parts) if task in params.grid.tasks]
+        if sizes and not set.intersection(*sizes):
+            message, hint = "its tasks have no training size in common", "change task_settings.<task>.sizes"
+            yield document.problem("no-common-size", ("report", "averages", average), message, hint)
     for i, name in enumerate(params.report.decide_by):
         places += [(("report", "decide_by", i), task, name) for task in params.grid.tasks]
     for at, task, name in places:

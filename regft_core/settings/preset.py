@@ -75,12 +75,13 @@ def changed(document: Document, changes: Iterable[str]) -> Document:
         path = tuple(key.strip().split("."))
         if not sign or not all(path):
             hint = "write for instance --set grid.seeds=[0,1]"
-            raise ConfigError([document.problem("not-key-value", (key,), f"'{change}' is not KEY=VALUE", hint)])
+            raise ConfigError([Problem("not-key-value", f"--set {change}", 0, "", "is not KEY=VALUE", hint)])
         value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
         data = copy.deepcopy(document.data if path != ("model", "name") else without_encoder(document.data))
         put(data, path, value, document)
-        places = {other: place for other, place in document.places.items() if other[: len(path)] != path}
-        document = Document(data, places | {path: Place(f"--set {change}", 0, path)}, document.file)
+        kept = {other: place for other, place in document.places.items() if other[: len(path)] != path}
+        made = {path[:end]: Place(f"--set {change}", 0, path[:end]) for end in range(1, len(path) + 1)}
+        document = Document(data, made | kept, document.file)
     return document
 
 

@@ -23,7 +23,7 @@ from regft_core.schema.params import Params, TuningConfig
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import EncoderConfig, TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.document import Document, KeyPath
+from regft_core.settings.document import Document, Place
 from regft_core.settings.layers import all_sizes, from_dotted, lay, shared_sections, sizes_of
 
 if TYPE_CHECKING:
@@ -213,20 +213,32 @@ def _inherited(
     return [trial for index, trial in enumerate(trials) if trial and trial not in trials[:index]]
 
 
+def layer_of(builder: MethodBuilder, name: str, values: Mapping[str, Any]) -> Document:
+    """Return tuned values as a layer, each at its place in ``tuning`` of ``params.yaml``. Raises ConfigError."""
+    document, arms = builder.params, builder.behind(name)
+
+    def place(key: str) -> Place:
+        named = [path for path in document.places if path[0] == "tuning" and path[2:] and path[-1] == key]
+        own = [path for path in named if path[1] == "values" or path[2] in arms]
+        # Of a list of trials the one with this value; an arm's own setting before the one for every arm.
+        return document.place(min(own, key=lambda at: (document.value(at) != values[key], at[1]), default=("tuning",)))
+
+    return from_dotted(values, place)
+
+
 def tuned_method(
-    builder: MethodBuilder, name: str, task: str | None, values: Mapping[str, Any], at: KeyPath = ("tuning",)
+    builder: MethodBuilder, name: str, task: str | None, values: Mapping[str, Any]
 ) -> tuple[Method, TrainingConfig]:
-    """Return what ``Project.tuned`` does; ``at`` is where ``params.yaml`` names the values."""
+    """Return what ``Project.tuned`` does."""
     document, shared = builder.document(name, task), builder.shared(task)
     assert document is not None
     phased = isinstance(document.data.get("phases"), dict)
     protocol = {key: value for key, value in values.items() if phased and key.startswith("training.")}
-    place = builder.params.place(at)
-    tuned = from_dotted(protocol, place)
+    tuned = layer_of(builder, name, protocol)
     training, _, problems = shared_sections(lay(shared, tuned))
     if training is None:
         raise ConfigError(problems)
-    rest = from_dotted({key: value for key, value in values.items() if key not in protocol}, place)
+    rest = layer_of(builder, name, {key: value for key, value in values.items() if key not in protocol})
     return builder.build(name, lay(document, rest), task, tuned=tuned), training
 
 

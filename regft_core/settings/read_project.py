@@ -88,7 +88,7 @@ class Reader:
             self.note(check_task(self.root, name, self.tasks, self.documents))
         self.left_out = {name: self.left_out[name] for name in grid}
         declared = [name for task in grid for name in (*grid[task].ood, *self.left_out[task])]
-        for i, name in enumerate(self.ood if not isinstance(self.ood, str) else ()):
+        for i, name in enumerate(self.ood if len(grid) == len(names) and not isinstance(self.ood, str) else ()):
             if name not in declared:
                 message = f"no task of the grid declares the out-of-distribution set '{name}'"
                 hint = suggestion(name, declared, "declared")
@@ -209,8 +209,8 @@ def open_project(
         reader.note(check_model(root, sections[name][1], shared_on(name)))
 
     reader.note(check_lent(params, methods, reader.documents))
-    problems, trials = check_tuning(builder, methods)
-    reader.note(problems)
+    found, trials = check_tuning(builder, methods, grid, changed)
+    reader.note(found)
     every = {task: config for task, config in reader.tasks.items() if task in sections}
     encoders = {task: sections[task][1] for task in grid}
     for name, method in methods.items():
@@ -219,18 +219,16 @@ def open_project(
             on_this, file = changed.get((name, task), method), builder.document(name, task) or place
             reader.note(check_encoders(root, on_this, file, shared_on(task)))
         if check_composition:
-            # Where a task changes the method, its trials are laid over that: they are other methods than these.
-            tried = {
-                task: [changed[name, task]] if (name, task) in changed else [method, *trials.get(name, ())]
-                for task in grid
-            }
+            tried = {task: [({}, changed.get((name, task), method)), *trials.get((name, task), ())] for task in grid}
             reader.note(check_compositions(builder, tried, grid, every, encoders, place))
     try:
         seen = read_contamination(root)
     except ConfigError as error:
         reader.note(error.problems)
     if reader.problems:
-        raise ConfigError(list(dict.fromkeys(reader.problems)))
+        # What a task changes is read for the task and for each method: the first allows what stands there.
+        first = {(p.code, p.file, p.line, p.key, p.message): p for p in reversed(reader.problems)}
+        raise ConfigError([*first.values()][::-1])
 
     for task, config in grid.items():
         sets = list(config.ood)
@@ -243,7 +241,7 @@ def open_project(
         for encoder, where in places.items():
             for text in seen.sentences(encoder, task, sets):
                 reader.warnings.append(f"{where}: {text}")
-    controls = controls_of(builder, methods)
+    controls = controls_of(builder, methods, reader.warnings)
     warnings = tuple(dict.fromkeys([*reader.warnings, *warnings_of(builder, methods, controls)]))
     left_out = {name: sets for name, sets in reader.left_out.items() if sets}
     more = warnings, reader.documents, changed, sections, controls, left_out
@@ -259,7 +257,8 @@ def _read_methods(reader: Reader, builder: MethodBuilder) -> dict[str, Method]:
             document = builder.document(name)
             if document is None:
                 if builder.base(name) == name:  # else it is an arm without a base: check_layers says so
-                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path))
+                    arms = builder.settings.method_settings
+                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path, *arms))
                 continue
             reader.documents[method_file(name)] = document
             methods[name] = builder.build(name, document)

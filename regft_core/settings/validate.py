@@ -17,7 +17,8 @@ Model = TypeVar("Model", bound=BaseModel)
 #: What a check yields: a problem, or a warning as text.
 Found = Problem | str
 #: Kinds of values that pydantic calls by Python's names.
-_KINDS = dict.fromkeys(("tuple_type", "list_type"), "a list, as in [a, b]") | {"dict_type": "keys, as in {key: value}"}
+_KINDS = dict.fromkeys(("tuple_type", "list_type"), "a list, as in [a, b]")
+_KINDS |= dict.fromkeys(("dict_type", "model_type"), "keys, as in {key: value}")
 #: Errors that are not about the kind of a value: they are told one by one.
 _SINGLE = ("extra_forbidden", "missing", "union_tag_not_found", "union_tag_invalid", "value_error", "inconsistent")
 

@@ -81,11 +81,11 @@ def without_override(document: Document) -> Document:
     return replace(document, data={key: value for key, value in document.data.items() if key != OVERRIDE})
 
 
-def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath) -> Problem:
-    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` has."""
+def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath, *beside: str) -> Problem:
+    """Return the problem of a name, at ``at`` of ``document``, that neither a file of ``folder`` nor ``beside`` has."""
     what = _WHAT[folder]
     message, hint = f"unknown {what} '{name}': there is no {folder}/{name}.yaml", f"{what}s there"
-    return document.problem(f"unknown-{what}", at, message, suggestion(name, names(root, folder), hint))
+    return document.problem(f"unknown-{what}", at, message, suggestion(name, [*beside, *names(root, folder)], hint))
 
 
 def store_path(root: Path, params: Params) -> Path:

@@ -50,7 +50,7 @@ def write(root: Path, method: str, seeds: Any, size: Any = 300, **changes: Any) 
             "environment": None,
             "scalars": {"dev": {"gap": 0.01 + 0.02 * seed}, "run": {"size": 22_713_216.0}},
             "tables": {"dev": {"bins": bins(seed), "texts": texts(seed)}},
-            "ranges": {"gap": [0.0, 1.0]},
+            "ranges": {"gap": [0.0, 1.0], "wide": [0.0, 1.0]},
             "remarks": [],
         }
         runs.append(run | changes.get(f"seed_{seed}", {}))

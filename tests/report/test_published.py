@@ -246,8 +246,12 @@ def test_a_phase_on_the_other_task_is_such_a_checkpoint(encoders: Path) -> None:
     sst2 = next(block for block in found.blocks if block.task == "sst2")
     plain = sst2.row("vanilla").scores["dev"]["accuracy"].estimate
     assert cell(found, "Plain", "sst2").ours.value == pytest.approx(100 * plain.mean)
-    # No method is ``good`` after that phase.
+    # No method is ``good`` after that phase, so what is gained over it is marked.
     assert cell(found, "Good", "rte").otherwise
+    rows = [{**ENCODERS["rows"][0], "gain_over": "Good", "gains": {"rte": 1.0}}, ENCODERS["rows"][1]]
+    gained = cell(beside(encoders, {**ENCODERS, "rows": rows}, ["vanilla", "good", "first"], 3), "Plain", "rte")
+    assert gained.difference == own.difference
+    assert words.ours(gained).endswith("†")
 
 
 # ------------------------------------------------------------------------------------------------ averages and trials

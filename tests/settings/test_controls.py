@@ -147,6 +147,14 @@ regularisers:
     assert said["noise_longer"] == longer
 
 
+def test_a_control_that_cannot_be_built_is_told(load: Load) -> None:
+    """With a misspelt option it was left out of the controls without a word."""
+    text = METHOD + "controls: {half: {why: half of it, regularisers: {noise: {scael: 0.5}}}}\n"
+    project = load({NOISE: text})
+    assert "noise_half" not in controls_of_noise(project)
+    assert any("'noise_half'" in warning and "[unknown-key]" in warning for warning in project.warnings)
+
+
 def test_variants_have_the_controls_of_their_family(load: Load) -> None:
     files = {
         NOISE: f"controls:\n  short: {{training: {{epochs: 1}}, why: x}}\n{FLAT}",

@@ -44,6 +44,11 @@ def test_all_runs_of_a_fresh_project_are_to_train_and_cached_ones_are_not(build:
     assert line.split()[-2:] == ["10", "min"]
 
 
+def test_planned_steps_are_those_of_the_rows_that_fine_tuning_has(load: Load) -> None:
+    rows = plan_rows(load({"pipelines/methods/mask.yaml": "phases: {finetune: {data: {split: 0.5}}}\n"}))
+    assert [row.steps for row in rows if row.cell.size == 100] == [14, 14, 2 * 4]
+
+
 class Costly(Plain):
     """A step forwards twice and goes half a pass back; a fit is an epoch and a half of passes."""
 
@@ -152,6 +157,8 @@ def test_the_control_takes_the_passes_of_its_arm(
         # How many steps one pass over the rows is worth differs from size to size.
         ("epochs: 2\n  max_steps: 50", "regularisers: {split: {}}, training: {epochs: 0}"),
         ("epochs: 2", "data: {task: films}"),
+        # As many steps as all rows of the task would take: half of them were counted.
+        ("epochs: 2", "data: {split: 0.5, steps: full}"),
     ],
 )
 def test_what_has_no_common_factor_is_refused(failures: Any, training: str, search: str) -> None:

@@ -14,7 +14,7 @@ from regft_core.settings.cost import plan_rows
 from regft_core.settings.layers import all_sizes
 from regft_core.settings.project import Project, budget_lines, cells
 from tests.errors import raises_code
-from tests.settings.conftest import PARAMS, Load
+from tests.settings.conftest import PARAMS, Load, edit
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
 
@@ -67,7 +67,8 @@ def test_a_number_of_trials_is_drawn_alike_for_equal_grids(load: Load) -> None:
 )
 def test_the_plan_counts_trials(load: Load, rule: str, runs: float) -> None:
     plain = plan_rows(load({}))[0].cost
-    assert plan_rows(tuned(load, f"{rule}\n  {RATES}"))[0].cost == pytest.approx(plain * runs)
+    for values in (RATES, "values: {model.pooling: [mean, cls]}"):
+        assert plan_rows(tuned(load, f"{rule}\n  {values}"))[0].cost == pytest.approx(plain * runs)
 
 
 def test_no_trials_for_what_takes_no_steps_or_says_so(load: Load) -> None:
@@ -75,6 +76,27 @@ def test_no_trials_for_what_takes_no_steps_or_says_so(load: Load) -> None:
     files = {"params.yaml": PARAMS + tuning, "pipelines/methods/noise.yaml": "training: {epochs: 0}\n"}
     project = load(files)
     assert [len(project.trials(name)) for name in ("vanilla", "noise", "mask")] == [2, 0, 0]
+
+
+@pytest.mark.parametrize("noise", ["model.pooling: [mean, cls]", "training.learning_rate: [1.0e-5, 2.0e-5, 3.0e-5]"])
+def test_methods_that_train_another_number_of_trials_are_refused(load: Load, noise: str) -> None:
+    """Trials that differ in the section model alone counted as one."""
+    with raises_code(ConfigError, "unequal-trials", "vanilla 2"):
+        tuned(load, f"methods: {{noise: {{{noise}}}}}\n  {RATES}")
+
+
+def test_trials_without_steps_are_no_trainings(load: Load) -> None:
+    own = "methods: {noise: {regularisers.noise.scale: [0.1, 0.2, 0.3]}}\n  "
+    files = {"pipelines/methods/noise.yaml": "regularisers: {noise: {}}\ntraining: {epochs: 0}\n"}
+    project = load({**files, "params.yaml": f"{PARAMS}tuning:\n  {own}{RATES}\n"})
+    assert [len(project.trials(name)) for name in ("vanilla", "noise")] == [2, 3]
+
+
+def test_a_tuned_model_is_checked_with_the_methods_own(load: Load) -> None:
+    own = {"pipelines/methods/noise.yaml": "regularisers: {noise: {}}\nmodel: {pooling: mean, pairs: separately}\n"}
+    tuning = "tuning: {methods: {noise: {model.pooling: [mean, head]}}}\n"
+    with raises_code(ConfigError, "inconsistent", "pooling: head"):
+        load({**own, "params.yaml": PARAMS + tuning})
 
 
 # ----------------------------------------------------------------------------------------- evaluations
@@ -90,6 +112,19 @@ def test_an_evaluation_that_fits_no_task_is_refused(load: Load) -> None:
     params = PARAMS.replace("[opinions]", "[scores]") + "evaluations: [calibration, sensitivity]\n"
     with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification"):
         load({"params.yaml": params})
+
+
+def test_an_average_needs_a_size_that_its_tasks_have_in_common(load: Load) -> None:
+    """Without one it was left out of the report."""
+    params = edit(PARAMS, "[opinions]", "[opinions, films]") + "task_settings: {films: {sizes: [50]}}\n"
+    with raises_code(ConfigError, "no-common-size", "averages.x"):
+        load({"params.yaml": edit(params, "report: {}", "report: {averages: {x: [opinions, films]}}")})
+
+
+def test_workers_of_an_executor_that_has_none_are_warned_of(load: Load) -> None:
+    for executor, warned in (("serial", True), ("slurm", True), ("processes", False)):
+        project = load({"params.yaml": f"{PARAMS}execution: {{executor: {executor}, workers: 4}}\n"})
+        assert any("4 workers" in warning for warning in project.warnings) == warned
 
 
 # ----------------------------------------------------------------------------------------------------------- the grid

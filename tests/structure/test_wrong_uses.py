@@ -53,6 +53,7 @@ def leave_out(what: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "init .", ["folder-in-use"], "folder"),
         ("", "methods lorra", ["unknown-method"], "'lora'"),
         ("", "new method @x", ["name-not-possible"], "lower case"),
+        ("", "new method größe", ["name-not-possible"], "lower case"),
         ("", "exprot", ["unknown-command"], "'export'"),
         ("", "search --only vanilla/film_polarty", ["not-listed"], "'film_polarity'"),
         ("", "finetune --only vanila/film_polarity", ["not-listed"], "'vanilla'"),

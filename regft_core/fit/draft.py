@@ -189,9 +189,8 @@ class Draft:
                 return folds
             except DataError as error:
                 code, message = error.code, f"{folds} folds{error.text.partition(chr(10))[0]}"
-        option, other = (
-            ("--label", "texts") if self.asked.group is None else ("--group", "groups, or leave --group out")
-        )
+        grouped = self.asked.group is not None
+        option, other = ("--group", "groups, or leave --group out") if grouped else ("--label", "texts")
         raise ConfigError([self.asked.problem(code, option, message, f"label such rows of other {other}")])
 
     def _prices(self, project: Project, folder: Path, encoder: str, folds: int, trainings: int) -> dict[str, Price]:

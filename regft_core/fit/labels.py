@@ -188,9 +188,7 @@ class Labels:
                 return
         for position, text in list((alike or others).items())[:1]:
             message = f"{position}: '{text[:60]}' is not a number ({len(others)} such rows of {len(self.texts)})"
-            hint = (
-                "correct the cells, or empty them to leave the rows out; --decimal says which mark is the decimal one"
-            )
+            hint = "correct the cells, or empty them to leave the rows out; --decimal names the decimal mark"
             several = ", --kind multi_label as labels that a mark joins" if self._joined is not None else ""
             yield "not-a-number", message, f"{hint}; --kind classification takes each cell as a class{several}"
 

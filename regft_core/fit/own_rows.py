@@ -67,8 +67,7 @@ class Asked:
         return Problem(code, str(self.file), 0, option, message, hint)
 
     def of_label(self, wrong: Wrong) -> Problem:
-        code, message, hint = wrong
-        return self.problem(code, "--label", message, hint)
+        return self.problem(wrong[0], "--label", *wrong[1:])
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,7 @@ class OwnRows:
         rare = list(self.left_out) or [label for label, count in counts if count < LEAST_ROWS]
         few = f"{plural(len(rare), 'label')} with fewer than {LEAST_ROWS} rows ({listing(rare)})"
         if self.left_out:
-            rows = plural(sum(self.left_out.values()), "row")
-            return f"left out: {few}, {rows} in all: never predicted, and in no score"
+            return f"left out: {few}, {plural(sum(self.left_out.values()), 'row')}: never predicted, and in no score"
         return f"rare: {few}: hardly ever predicted, and scores count what is missed" if rare else ""
 
     @property

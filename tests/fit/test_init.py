@@ -84,7 +84,7 @@ def test_the_command_makes_a_project_whose_results_git_ignores(tmp_path: Path, r
     done = regft(tmp_path, "init", "a new one", "--task", str(rows), *columns)
     assert done.returncode == 0, done.stderr
     assert "cd 'a new one' && regft run" in done.stdout
-    assert "(odd), 1 row in all" in done.stdout
+    assert "(odd), 1 row: never predicted" in done.stdout
     assert "0 rows without a label, 1 without a text" in done.stdout
     (tmp_path / "a new one").rename(tmp_path / "new")
     grid = open_project(tmp_path / "new").params.grid

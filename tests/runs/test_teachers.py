@@ -127,7 +127,7 @@ def test_all_stages_and_a_lender_of_a_lender(lending: Path) -> None:
 @pytest.mark.parametrize(
     ("phases", "line", "code"),
     [
-        ({"teacher": {"method": "soup", "training": {"epochs": 1}}, "finetune": STUDENT}, 4, "inconsistent"),
+        ({"teacher": {"method": "soup", "training": {"epochs": 1}}, "finetune": STUDENT}, 5, "inconsistent"),
         ({"finetune": {"method": "soup"}}, 4, "inconsistent"),
         ({"teacher": {"method": "sopu"}, "finetune": STUDENT}, 4, "unknown-method"),
         ({"teacher": {"method": "student"}, "finetune": STUDENT}, 4, "method-in-circle"),

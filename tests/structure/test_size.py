@@ -45,7 +45,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/documents": (400, 2),
     "tests/evaluate": (1150, 9),
     "tests/execution": (850, 7),
-    "tests/fit": (800, 3),
+    "tests/fit": (810, 3),
     "tests/gpu": (250, 2),
     "tests/grid": (750, 3),
     "tests/hooks": (300, 1),

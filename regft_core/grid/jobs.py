@@ -140,8 +140,8 @@ KEEP_FREED_MEMORY = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TRIM_THRESHOLD_": "214
 THREADS = "OMP_NUM_THREADS"
 
 
-def run_on_executor(project: Project, jobs: Sequence[PlannedJob], progress: str, **heard: Any) -> None:
-    """Run jobs as ``execution`` says, with the folder of a progress board; ``heard``, and raises, as ``run_all``."""
+def run_on_executor(project: Project, jobs: Sequence[PlannedJob], progress: str, **callbacks: Any) -> None:
+    """Run jobs as ``execution`` says, with the folder of a progress board; ``callbacks`` and errors of ``run_all``."""
     opened.cache_clear()
     execution, settings = project.params.execution, project.params.execution.settings()
     if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py
@@ -163,7 +163,7 @@ def run_on_executor(project: Project, jobs: Sequence[PlannedJob], progress: str,
         settings=settings,
         after=[planned.after for planned in jobs],
         costs=[sum(planned.shares.values()) for planned in jobs],
-        **heard,
+        **callbacks,
     )
 
 

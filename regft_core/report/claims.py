@@ -145,9 +145,8 @@ def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
         return replace(test, why=why)
     dearest = max(ratios, key=ratios.__getitem__)
     word: Outcome = "reproduced" if ratios[dearest] <= claim.at_most else "contradicted"
-    return replace(
-        test, word=word, ours=Bounds(-math.log(ratios[dearest])), notes=(f"on {dearest}",) * (len(ratios) > 1)
-    )
+    notes = (f"on {dearest}",) * (len(ratios) > 1)
+    return replace(test, word=word, ours=Bounds(-math.log(ratios[dearest])), notes=notes)
 
 
 def _of_evaluation(

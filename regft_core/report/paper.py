@@ -71,7 +71,8 @@ class Paper:
         return weights if set(weights) <= set(self.config.metrics) else {}
 
     def ends(self, key: str) -> tuple[float, float]:
-        if not (parts := [(w, metrics.find(self.config.metrics[part])) for part, w in self.weights(key).items()]):
+        parts = [(weight, metrics.find(self.config.metrics[part])) for part, weight in self.weights(key).items()]
+        if not parts:
             return -math.inf, math.inf
         low, high = (sum(weight * of.factor * of.range[end] for weight, of in parts) for end in (0, 1))
         return low, high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
 Plain = Mapping[str, Any]
 
 
-def manifest_head(context: Context) -> dict[str, Any]:
-    """Return the part of a manifest about its cell, with ``settings``: all that acts on training, by its path."""
+def _settings(context: Context, read: Callable[[RunPhase], dict[str, Any]]) -> dict[str, Any]:
+    """Return all that acts on training, by its path; ``read`` describes the encoder of a phase."""
     judging = {"description", "metrics", "primary", "ood", "submission"}
     phases = {
         phase.name: {
@@ -42,31 +42,41 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
             "training": of_run.training.model_dump(mode="json"),
             # A lent phase may read the encoder otherwise than its method does.
-            **({"model": _model(of_run)} if phase.model or phase.lent is not None else {}),
+            **({"model": read(of_run)} if phase.model or phase.lent is not None else {}),
         }
         for of_run in context.phases
         for phase in [of_run.declared]
     }
     return {
-        "phases": list(phases),
+        "model": read(context.last),
+        "phases": phases,
+        "subsample": context.params.subsample.model_dump(mode="json"),
+        "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
+    }
+
+
+def manifest_head(context: Context) -> dict[str, Any]:
+    """Return the part of a manifest about its cell."""
+    settings = _settings(context, _model)
+    return {
+        "phases": list(settings["phases"]),
         "trains_encoder": trains_encoder(context),
         "reads_encoder": reads_encoder(context),
         "reads_text": reads_text(context),
         "encoder": facts(context.last.source.config()),
-        "settings": {
-            "model": _model(context.last),
-            "phases": phases,
-            "subsample": context.params.subsample.model_dump(mode="json"),
-            "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
-        },
+        "settings": settings,
     }
 
 
 def changed_settings(context: Context) -> list[str]:
-    """Return the settings of a finished cell that are others now: ``model.max_length: 128, now 64``."""
-    manifest = Work(context.root).finetune(context.job.cell)
-    before, now = (dict(leaves(one)) for one in (manifest.settings, manifest_head(context)["settings"]))
-    every = [path for path in before | now if before.get(path) != now.get(path)]
+    """Return the settings of a finished cell that are others now: ``model.max_length: 128, now 64``.
+
+    The encoder's files are not read: where results are shown, it may be on no disk.
+    """
+    before = dict(leaves(Work(context.root).finetune(context.job.cell).settings))
+    now = dict(leaves(_settings(context, lambda phase: phase.encoder.model_dump(mode="json"))))
+    of_files = {path for path in before | now if path[-1] in ("revision", "sha256")}
+    every = [path for path in before | now if before.get(path) != now.get(path) and path not in of_files]
     return [f"{'.'.join(map(str, path))}: {before.get(path)}, now {now.get(path)}" for path in every]
 
 

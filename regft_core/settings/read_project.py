@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -227,8 +228,10 @@ def open_project(
         reader.note(error.problems)
     if reader.problems:
         # What a task changes is read for the task and for each method: the first allows what stands there.
-        first = {(p.code, p.file, p.line, p.key, p.message): p for p in reversed(reader.problems)}
-        raise ConfigError([*first.values()][::-1])
+        first: dict[Problem, Problem] = {}
+        for problem in reader.problems:
+            first.setdefault(replace(problem, hint=""), problem)
+        raise ConfigError(list(first.values()))
 
     for task, config in grid.items():
         sets = list(config.ood)
